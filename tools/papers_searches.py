@@ -124,7 +124,7 @@ def confirm(file: Path, folder: Path) -> list[list[str]]:
             best = best_of(folder / cell.file)
             peak = massif.peak(best.env)
             real = math.nan if peak is None else peak / default - 1
-            found.setdefault(cell.method, []).append((-best.saved / default, real, best))
+            found.setdefault(cell.method, []).append((0.0 - best.saved / default, real, best))
         rows += _rows(name, found, against)
     return rows
 

@@ -213,6 +213,7 @@ def test_p_is_never_smaller_than_the_number_of_searches_allows() -> None:
     assert rank_sum_p([1.0, 1.0, 1.0], [0.5, 0.6, 0.5]) == pytest.approx(0.1), "2 of the 20 ways to divide six values"
     assert rank_sum_p([1.0, 1.0], [0.5, 0.5]) == pytest.approx(1 / 3)
     assert rank_sum_p([1.0] * 3, [1.0] * 3) == 1
+    assert rank_sum_p([1.0], [0.5, 0.6]) == 1
     assert rank_sum_p([1, 2, 3], [4, 5, 6]) == pytest.approx(0.1)
     many = list(range(30))
     assert rank_sum_p(many, many) == pytest.approx(1)

@@ -255,13 +255,15 @@ def median_evaluations(curves: Sequence[Curve], target: float, larger_is_better:
 
 
 def rank_sum_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the two-sided p value of Mann and Whitney's test; 1 if all values are equal.
+    """Return the two-sided p value of Mann and Whitney's test; 1 if all values are equal or a sample has only one.
 
     It is exact for up to eight values each: by the test's distribution, or, if values are equal, by all permutations.
     Above, it is the normal approximation, corrected for equal values.
     """
     from scipy.stats import PermutationMethod, mannwhitneyu
 
+    if min(len(ours), len(theirs)) < 2:
+        return 1.0
     ways = math.comb(len(ours) + len(theirs), len(ours))
     method: Literal["exact", "asymptotic"] | PermutationMethod = "asymptotic"
     if max(len(ours), len(theirs)) <= _EXACT_UP_TO:
