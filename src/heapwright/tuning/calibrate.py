@@ -66,7 +66,8 @@ def calibrate(session: Session) -> None:
     _choose_objectives(session, runs)
     if not _keep_reachable(session, runs):
         return
-    plan_study(session, runs)
+    if not session.options.axes:  # a sweep tells its own plan
+        plan_study(session, runs)
     session.use_executor(session.executor.options.timeout)
     if not session.proof:
         counts = dict.fromkeys(counts, 1)
