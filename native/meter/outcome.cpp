@@ -134,15 +134,18 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   const bool single = watcher.processes() <= 1 && !outcome.unfinished;
   const std::uint64_t peak = single ? outcome.max_rss : std::max(ledger.peak().rss, outcome.max_rss);
   json.count("peak_rss_bytes", peak);
-  const bool seen = ledger.peak().rss > 0;  // polling may miss a program of a few milliseconds
+  const std::uint64_t vm = std::max(ledger.peak().vm, watcher.vm_peak());
+  // Polling may miss a program of a few milliseconds, or its memory: on a busy machine the meter gets its
+  // turn late. Resident memory is mapped, so if less was seen mapped, the readings missed the peak.
+  const bool seen = ledger.peak().rss > 0 && vm >= peak;
   const auto if_seen = [seen](auto value) { return seen ? std::optional(value) : std::nullopt; };
   json.optional("mean_rss_bytes", if_seen(ledger.mean_rss(outcome.end)));
   // The kernel counts the peak and the readings by pages at different moments.
-  json.optional("p95_rss_bytes", at_most(ledger.rss_quantile(0.95), peak));
-  json.optional("final_rss_bytes", at_most(ledger.final_rss(), peak));
+  json.optional("p95_rss_bytes", seen ? at_most(ledger.rss_quantile(0.95), peak) : std::nullopt);
+  json.optional("final_rss_bytes", seen ? at_most(ledger.final_rss(), peak) : std::nullopt);
   json.optional("peak_heap_bytes", if_seen(ledger.peak().heap));
   json.optional("mean_heap_bytes", if_seen(ledger.mean_heap(outcome.end)));
-  json.optional("peak_vm_bytes", if_seen(std::max(ledger.peak().vm, watcher.vm_peak())));
+  json.optional("peak_vm_bytes", if_seen(vm));
   if (sees_calls) {
     json.count("returned_bytes", ledger.returned());
     json.count("returned_lazily_bytes", ledger.returned_lazily());

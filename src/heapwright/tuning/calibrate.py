@@ -40,7 +40,7 @@ _HINTS = {
     "objective": "it needs a workload file with [objective]",
     "idle_rss_bytes": "it needs a workload file with 'idle = SECONDS' in its [server]",
 }
-_TOO_SHORT_S = 0.03  # three readings of the meter that polls
+_TOO_SHORT_S = 0.3  # the meter that polls reads every 10 ms, and later on a busy machine
 _LOAD_HINT = "it needs a workload file with [server.load_metrics] that reads it from the load's output"
 
 
