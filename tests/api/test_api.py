@@ -183,3 +183,5 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" 6 evaluations") == 4
+    assert done.stdout.count("minor_faults of the replay") == 2
+    assert "set.mmap_threshold" in done.stdout or "to_dataframe needs pandas" in done.stdout

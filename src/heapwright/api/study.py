@@ -100,8 +100,8 @@ class Study:
     def to_dataframe(self) -> pd.DataFrame:
         """Return every run as a pandas DataFrame, with the columns of `to_csv`.
 
-        Settings and other texts have the dtype 'string'; an empty cell is `pandas.NA`. Settings may be names, or numbers
-        that no float holds (18446744073709551615); `pandas.to_numeric` converts a column of numbers.
+        Settings and other texts have the dtype 'string'; an empty cell is NA. Settings may be names, or numbers that no
+        float holds (18446744073709551615); `pandas.to_numeric` converts a column of numbers.
 
         Raises:
             HeapwrightError: pandas is not installed.
