@@ -105,6 +105,12 @@ std::optional<std::uint64_t> at_most(std::optional<std::uint64_t> value, std::ui
   return value ? std::optional(std::min(*value, limit)) : value;
 }
 
+std::uint64_t own_max_rss() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
 void huge_json(Object& json, const Outcome& outcome, const Watcher& watcher) {
   const HugePageSampler& huge = watcher.huge();
   if (huge.samples() > 0) {
@@ -136,8 +142,9 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   json.count("peak_rss_bytes", peak);
   const std::uint64_t vm = std::max(ledger.peak().vm, watcher.vm_peak());
   // Polling may miss a program of a few milliseconds, or its memory: on a busy machine the meter gets its
-  // turn late. Resident memory is mapped, so if less was seen mapped, the readings missed the peak.
-  const bool seen = ledger.peak().rss > 0 && vm >= peak;
+  // turn late. Resident memory is mapped, so if less was seen mapped, the readings missed the peak. The
+  // kernel's mark of a smaller program is the meter's own size at the fork (spawn.h).
+  const bool seen = ledger.peak().rss > 0 && (vm >= peak || peak <= own_max_rss());
   const auto if_seen = [seen](auto value) { return seen ? std::optional(value) : std::nullopt; };
   json.optional("mean_rss_bytes", if_seen(ledger.mean_rss(outcome.end)));
   // The kernel counts the peak and the readings by pages at different moments.
