@@ -105,6 +105,8 @@ std::optional<std::uint64_t> at_most(std::optional<std::uint64_t> value, std::ui
   return value ? std::optional(std::min(*value, limit)) : value;
 }
 
+constexpr std::uint64_t kCounterError = 1 << 20;  // the kernel counts resident pages in batches for each CPU
+
 std::uint64_t own_max_rss() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -143,8 +145,8 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   const std::uint64_t vm = std::max(ledger.peak().vm, watcher.vm_peak());
   // Polling may miss a program of a few milliseconds, or its memory: on a busy machine the meter gets its
   // turn late. Resident memory is mapped, so if less was seen mapped, the readings missed the peak. The
-  // kernel's mark of a smaller program is the meter's own size at the fork (spawn.h).
-  const bool seen = ledger.peak().rss > 0 && (vm >= peak || peak <= own_max_rss());
+  // kernel's mark of a smaller program is about the meter's own size at the fork (spawn.h).
+  const bool seen = ledger.peak().rss > 0 && (vm >= peak || peak <= own_max_rss() + kCounterError);
   const auto if_seen = [seen](auto value) { return seen ? std::optional(value) : std::nullopt; };
   json.optional("mean_rss_bytes", if_seen(ledger.mean_rss(outcome.end)));
   // The kernel counts the peak and the readings by pages at different moments.
