@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "common/draft_file.h"
+#include "procfs.h"
 
 namespace heapwright::meter {
 namespace {
@@ -107,10 +108,10 @@ std::optional<std::uint64_t> at_most(std::optional<std::uint64_t> value, std::ui
 
 constexpr std::uint64_t kCounterError = 1 << 20;  // the kernel counts resident pages in batches for each CPU
 
+// Not ru_maxrss, which begins at the size of the process that started the meter.
 std::uint64_t own_max_rss() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  const auto status = read_status(getpid());
+  return status ? status->rss_peak : 0;
 }
 
 void huge_json(Object& json, const Outcome& outcome, const Watcher& watcher) {
