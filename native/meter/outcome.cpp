@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "common/draft_file.h"
+#include "procfs.h"
 
 namespace heapwright::meter {
 namespace {
@@ -105,6 +106,14 @@ std::optional<std::uint64_t> at_most(std::optional<std::uint64_t> value, std::ui
   return value ? std::optional(std::min(*value, limit)) : value;
 }
 
+constexpr std::uint64_t kCounterError = 1 << 20;  // the kernel counts resident pages in batches for each CPU
+
+// Not ru_maxrss, which begins at the size of the process that started the meter.
+std::uint64_t own_max_rss() {
+  const auto status = read_status(getpid());
+  return status ? status->rss_peak : 0;
+}
+
 void huge_json(Object& json, const Outcome& outcome, const Watcher& watcher) {
   const HugePageSampler& huge = watcher.huge();
   if (huge.samples() > 0) {
@@ -134,15 +143,19 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   const bool single = watcher.processes() <= 1 && !outcome.unfinished;
   const std::uint64_t peak = single ? outcome.max_rss : std::max(ledger.peak().rss, outcome.max_rss);
   json.count("peak_rss_bytes", peak);
-  const bool seen = ledger.peak().rss > 0;  // polling may miss a program of a few milliseconds
+  const std::uint64_t vm = std::max(ledger.peak().vm, watcher.vm_peak());
+  // Polling may miss a program of a few milliseconds, or its memory: on a busy machine the meter gets its
+  // turn late. Resident memory is mapped, so if less was seen mapped, the readings missed the peak. The
+  // kernel's mark of a smaller program is about the meter's own size at the fork (spawn.h).
+  const bool seen = ledger.peak().rss > 0 && (vm >= peak || peak <= own_max_rss() + kCounterError);
   const auto if_seen = [seen](auto value) { return seen ? std::optional(value) : std::nullopt; };
   json.optional("mean_rss_bytes", if_seen(ledger.mean_rss(outcome.end)));
   // The kernel counts the peak and the readings by pages at different moments.
-  json.optional("p95_rss_bytes", at_most(ledger.rss_quantile(0.95), peak));
-  json.optional("final_rss_bytes", at_most(ledger.final_rss(), peak));
+  json.optional("p95_rss_bytes", seen ? at_most(ledger.rss_quantile(0.95), peak) : std::nullopt);
+  json.optional("final_rss_bytes", seen ? at_most(ledger.final_rss(), peak) : std::nullopt);
   json.optional("peak_heap_bytes", if_seen(ledger.peak().heap));
   json.optional("mean_heap_bytes", if_seen(ledger.mean_heap(outcome.end)));
-  json.optional("peak_vm_bytes", if_seen(std::max(ledger.peak().vm, watcher.vm_peak())));
+  json.optional("peak_vm_bytes", if_seen(vm));
   if (sees_calls) {
     json.count("returned_bytes", ledger.returned());
     json.count("returned_lazily_bytes", ledger.returned_lazily());

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import json
 import math
 import subprocess
@@ -106,6 +107,27 @@ def test_a_study_from_beginning_to_table(program: Callable[..., Path], tmp_path:
     assert len(frame) == len(study.runs())
 
 
+def test_settings_in_a_table_are_texts(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = needs.module("pandas")
+    made = tuning(World(noise=0.01), options=SHORT)
+    made.go()
+    study = heapwright.open_study(made.path)
+    largest = dataclasses.replace(
+        study.runs()[-1], evaluation=99, generation=2, settings={"cache": "18446744073709551615"}
+    )
+    monkeypatch.setattr(study, "_runs", [*study.runs(), largest])
+    frame = study.to_dataframe()
+    settings = frame.filter(like="set.")
+    assert set(settings.dtypes) == {pandas.StringDtype()}
+    assert settings["set.cache"].iloc[-1] == "18446744073709551615"
+    default = frame[frame["evaluation"] == 0]
+    assert default.filter(like="set.").isna().all(axis=None)
+    assert not (settings == "").any(axis=None)
+    assert frame["generation"].dtype == "Int64"
+    assert frame["failure"].isna().all()
+    assert frame["cpu_s"].dtype == "float64"
+
+
 def test_without_pandas_a_line_says_so(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:
     made = tuning(World(noise=0.01), options=SHORT)
     made.go()
@@ -161,3 +183,5 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" 6 evaluations") == 4
+    assert done.stdout.count("minor_faults of the replay") == 2
+    assert "set.mmap_threshold" in done.stdout or "to_dataframe needs pandas" in done.stdout

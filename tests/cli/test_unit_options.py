@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from heapwright.cli import main as cli
 from heapwright.cli.chosen_spaces import named_allocators
-from heapwright.cli.common import _statuses, open_workload, positive, read_workload, seconds, with_stdin_named
+from heapwright.cli.common import (
+    _statuses,
+    open_workload,
+    positive,
+    read_workload,
+    seconds,
+    with_stdin_named,
+    writes_stdout,
+)
 from heapwright.cli.tune import _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 
@@ -258,3 +266,15 @@ def test_a_command_is_given_them(tmp_path: Path) -> None:
 def test_a_command_line_names_its_input_again(words: str, stdin: str | None, again: str) -> None:
     args = argparse.Namespace(stdin=stdin)
     assert with_stdin_named(words.split(), args) == again.split()
+
+
+# stdout
+
+
+def test_only_one_result_goes_to_stdout() -> None:
+    args = cli.build_parser().parse_args(["compare", "--csv", "-"])
+    assert writes_stdout(args)
+    assert not writes_stdout(cli.build_parser().parse_args(["compare", "--csv", "a.csv"]))
+    assert writes_stdout(cli.build_parser().parse_args(["measure", "--json", "-"]))
+    with pytest.raises(UsageError, match="--json and --csv both write to stdout"):
+        writes_stdout(cli.build_parser().parse_args(["compare", "--csv", "-", "--json", "-"]))

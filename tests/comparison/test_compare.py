@@ -12,7 +12,9 @@ from heapwright.comparison import compare as module
 from heapwright.comparison.compare import Comparer, Comparison
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
+from heapwright.report.comparison import markdown
 from heapwright.report.progress import Silent
+from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..experiment.fakes import FakeProgram, outcome
@@ -66,6 +68,22 @@ def test_an_output_that_changes_by_itself_is_not_compared(monkeypatch: pytest.Mo
 
     found = compare(FakeProgram(lambda who, _: outcome(digest(who))), monkeypatch)
     assert found.warnings == ["The output differs from run to run by itself, so equal output was not required."]
+
+
+def test_a_reference_of_zero_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In some rounds 'b' has no huge pages either; those rounds alone would say that nothing changes."""
+
+    def answer(who: str, count: int) -> Outcome:
+        found = outcome()
+        found.run.metrics["huge_bytes"] = 2.0e7 if who == "b" and count % 4 else 0.0
+        return found
+
+    found = compare(FakeProgram(answer), monkeypatch, rounds=10)
+    rows = {row.allocator.name: row for row in found.rows}
+    assert 0 < sum(run.metrics["huge_bytes"] == 0 for run in rows["b"].runs.values()) < 20
+    assert "huge_bytes" not in rows["b"].ratios
+    assert rows["c"].ratios["huge_bytes"].value == 1, "it is 0 everywhere"
+    assert "n/a" in markdown(found, ["huge_bytes"], ["heapwright"])
 
 
 def test_a_reference_that_fails_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:

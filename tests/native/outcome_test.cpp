@@ -53,6 +53,39 @@ TEST(Json, WhatABackEndCannotKnowIsNull) {
   EXPECT_NE(to_json(outcome, ledger, watcher).find("\"mapping_calls\": 0"), std::string::npos);
 }
 
+TEST(Json, ReadingsThatMissedThePeakAreNull) {
+  Ledger ledger;
+  ledger.set_root(1);
+  ledger.sample(1, 0.01, {.vm = 400'000'000, .rss = 7'000'000, .heap = 10'000'000});
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.backend = Backend::kPoll;
+  outcome.end = 0.1;
+  outcome.max_rss = 1'190'000'000;  // the kernel's own mark: the program grew after the last reading
+  const auto missed = to_json(outcome, ledger, watcher);
+  EXPECT_NE(missed.find("\"peak_rss_bytes\": 1190000000"), std::string::npos);
+  for (const std::string key : {"peak_vm_bytes", "peak_heap_bytes", "mean_heap_bytes", "mean_rss_bytes",
+                                "p95_rss_bytes", "final_rss_bytes"}) {
+    EXPECT_NE(missed.find("\"" + key + "\": null"), std::string::npos) << key;
+  }
+  ledger.sample(1, 0.05, {.vm = 1'400'000'000, .rss = 1'000'000'000, .heap = 900'000'000});
+  const auto seen = to_json(outcome, ledger, watcher);
+  EXPECT_NE(seen.find("\"peak_vm_bytes\": 1400000000"), std::string::npos);
+  EXPECT_EQ(seen.find("\"mean_rss_bytes\": null"), std::string::npos);
+}
+
+TEST(Json, AProgramSmallerThanTheMeterHasReadings) {
+  Ledger ledger;
+  ledger.set_root(1);
+  ledger.sample(1, 0.01, {.vm = 200'000, .rss = 68'000, .heap = 4'096});
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.backend = Backend::kNotify;
+  outcome.end = 0.1;
+  outcome.max_rss = 700'000;  // the kernel keeps the mark of the process that forked it
+  EXPECT_NE(to_json(outcome, ledger, watcher).find("\"peak_vm_bytes\": 200000"), std::string::npos);
+}
+
 TEST(Json, AskedForAndNeverReadIsNullToo) {
   Ledger ledger;
   const Watcher watcher(ledger, true);

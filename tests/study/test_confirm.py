@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 
+from heapwright.experiment.candidates import gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import StoredRun
 from heapwright.study.confirmation import judge
@@ -34,6 +35,20 @@ def test_a_count_that_is_mostly_zero_has_no_ratio() -> None:
     assert found["peak_rss_bytes"].verdict == "better"
     assert found["cpu_s"].verdict == "same"
     json.dumps([c.high for c in found.values()], allow_nan=False)
+
+
+def test_a_default_of_zero_has_no_ratio_although_some_pairs_are_equal() -> None:
+    """The setting takes huge pages in four of six pairs; the two pairs without any are not all there is to say."""
+    runs = []
+    for block in range(6):
+        runs.append(run(block, 1, cpu_s=1.0, huge_bytes=0.0, major_faults=0.0))
+        runs.append(run(block, 2, cpu_s=1.0, huge_bytes=0.0 if block in (1, 4) else 2.0e7, major_faults=0.0))
+    (found,) = judge(runs, CONFIGS, 1, Options()).values()
+    assert "huge_bytes" not in found
+    assert found["major_faults"].verdict == "same", "it is 0 everywhere"
+    (candidate,) = gather(runs, CONFIGS, 1).values()
+    assert candidate.cost("huge_bytes") is None
+    assert candidate.costs(["cpu_s"]) == (0.0,)
 
 
 # programs with two speeds

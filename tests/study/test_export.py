@@ -6,6 +6,9 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 
+import pytest
+
+from heapwright.cli.main import main
 from heapwright.study.export import csv_text, evaluation_runs
 from heapwright.study.store import read_study
 
@@ -44,3 +47,16 @@ def test_every_run_is_a_line(tuning: Callable[..., Tuning]) -> None:
         assert line["cpu_s"] == (repr(f.metrics["cpu_s"]) if f.feasible else "")
     two = list(csv.DictReader(io.StringIO(csv_text({"one": found, "two": found}))))
     assert [line["study"] for line in two] == ["one"] * len(found) + ["two"] * len(found)
+
+
+def test_a_dash_means_stdout(
+    tuning: Callable[..., Tuning], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tuning(World(effect=effect), options=OPTIONS)
+    study.go()
+    monkeypatch.chdir(study.path.parent)
+    capsys.readouterr()
+    assert main(["report", str(study.path), "--csv", "-"]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(lines) == len(study.runs())
+    assert not (study.path.parent / "-").exists()

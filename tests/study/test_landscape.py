@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from heapwright.allocators.registry import Allocator
 from heapwright.cli.landscape import parse_ranges, parse_size
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.experiment.progress import Progress
 from heapwright.report.html import write_report
 from heapwright.report.landscape import lines
 from heapwright.report.progress import Silent
@@ -33,6 +34,7 @@ from heapwright.tuning.session import Session
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..allocators.spaces import number
+from .conftest import Notes
 from .fakes import BASE, Settings, World, install, toy_allocator
 
 TOY = toy_allocator(
@@ -55,13 +57,19 @@ class Sweeping:
     def __init__(self, path: Path, world: World, axes: tuple[str, ...], allocator: Allocator = TOY) -> None:
         self.path, self.world, self.axes, self.allocator = path, world, axes, allocator
 
-    def go(self, run: Callable[[Session], None] | None = None, metric: str = "", **options: Any) -> None:
+    def go(
+        self,
+        run: Callable[[Session], None] | None = None,
+        metric: str = "",
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
         inputs = (Input("default"),)
         workload = Workload(WorkloadFile(command=["true"], input=list(inputs)), self.path.parent, inputs)
         given = {"allocator": "toy", "axes": self.axes, **options}
         store, opts = open_or_begin(self.path, workload, [self.allocator], given, ["heapwright"])
         with store:
-            session = Session(store, workload, [self.allocator], opts, Silent())
+            session = Session(store, workload, [self.allocator], opts, progress or Silent())
             run(session) if run else sweep(session, metric)
 
     def landscape(self, metric: str = "") -> LandscapeResult:
@@ -95,6 +103,20 @@ def test_a_curve_is_what_was_planted(sweeping: Any) -> None:
     assert landscape.smoothness.verdict.endswith("smooth")
     text = " ".join(" ".join(lines(landscape, 80)).split())
     assert "best: size=16 B: 82.1 MiB, −13.9% [−13.9, −13.9] in 8 fresh pairs with the default" in text
+
+
+def test_the_plan_is_that_of_the_sweep(sweeping: Any) -> None:
+    """11 points, 8 of them twice, in 4 blocks with the default; then 8 blocks of the default and the two ends."""
+    sweep = sweeping(World(effect=valley), "size:1:1024:1")
+    notes = Notes()
+    sweep.go(progress=notes)
+    (plan,) = [text for text in notes.notes if "takes about" in text]
+    assert ": 23 runs of 11 points and the default, then 24 runs of the default, the lowest and the" in plan
+    with read_study(sweep.path) as store:
+        assert (len(store.runs("landscape")), len(store.runs("ends.%"))) == (23, 24)
+    again = Notes()
+    sweep.go(progress=again)
+    assert not [text for text in again.notes if "takes about" in text], "all runs are stored"
 
 
 def test_a_plane_has_every_pair(sweeping: Any) -> None:
@@ -288,6 +310,21 @@ def test_rugged_is_only_what_repeats_show() -> None:
     repeats = [abs(rng.gauss(0, 0.02 * math.sqrt(2))) for _ in range(8)]
     assert smoothness(logs, [40], 0.02, repeats, True).verdict.startswith("uneven")
     assert smoothness(logs, [40], 0.02, [r / 20 for r in repeats], True).verdict == "rugged"
+
+
+def test_an_uneven_landscape_names_the_reason() -> None:
+    """A cliff in six points has one large step of five: the points are too few, and the noise is not the reason."""
+    quiet = [0.003] * 8
+    cliff = smoothness([0.0, 0.001, 0.0, 0.42, 0.421, 0.42], [6], 0.002, quiet, True)
+    assert cliff.verdict == "uneven: points differ, too few points to tell how"
+    rng = random.Random(3)
+    logs = [rng.gauss(0, 0.02) for _ in range(40)]
+    noisy = smoothness(logs, [40], 0.02, [abs(rng.gauss(0, 0.028)) for _ in range(10)], True)
+    assert noisy.verdict == "uneven: points differ, the noise hides how"
+    spike = smoothness([0.0] * 20 + [0.5] + [0.0] * 20, [41], 0.002, quiet, True)
+    assert spike.verdict == "uneven: points differ, but few neighbours do"
+    once = smoothness([0.0, 0.5, 0.0, 0.5], [4], 0.002, [], True)
+    assert once.verdict.endswith("too few points ran twice to tell how")
 
 
 def test_noise_does_not_make_a_slope_rugged() -> None:

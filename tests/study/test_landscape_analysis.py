@@ -18,6 +18,7 @@ from heapwright.study.landscape_analysis import (
     local_optima,
     neutrality,
 )
+from heapwright.study.landscape_judge import neighbours
 
 CUBE = [2] * 8
 BITS = list(itertools.product((0, 1), repeat=8))
@@ -104,7 +105,8 @@ def test_a_correlation_that_falls_exponentially_has_its_length() -> None:
     assert length == pytest.approx(-1 / math.log(0.9), rel=0.1)
     assert correlation_length(None) is None
     assert correlation_length(1.0) == math.inf
-    assert correlation_length(0.0) == 0
+    assert correlation_length(0.0) is None
+    assert correlation_length(-0.1) is None, "neighbours that are unlike have no length"
 
 
 def test_neutrality_counts_steps_without_change() -> None:
@@ -120,6 +122,51 @@ def test_noise_within_the_tolerance_makes_no_optima() -> None:
     assert len(local_optima([0.3 + 0.02 * (i % 2) for i in range(9)], [9]).optima) == 5
     assert len(local_optima([0.3 + 0.02 * (i % 2) for i in range(9)], [9], tolerance=0.1).optima) == 1
     assert [o.point for o in local_optima(noisy, [21], tolerance=0.2).optima] == [10]
+
+
+def test_two_points_within_the_tolerance_of_each_other_make_no_two_optima() -> None:
+    """A sweep of peak memory under load: all ratios are within the tolerance. Rounding to bins gave three optima."""
+    ratios = [1.0042, 1.0065, 1.0023, 1.0089, 1.0143, 1.0049, 1.0189, 1.0261, 1.0142, 1.0215, 1.0177, 1.0120]
+    costs = [math.log(r) for r in ratios]
+    assert neutrality(costs, [12], 0.0417) == 1
+    assert [(o.point, o.basin) for o in local_optima(costs, [12], 0.0417).optima] == [(2, 12)]
+
+
+def test_a_plateau_with_a_way_down_is_no_optimum() -> None:
+    assert [(o.point, o.basin) for o in local_optima([2.0, 1.0, 1.0, 0.0, 3.0], [5]).optima] == [(3, 5)]
+    assert [(o.point, o.basin) for o in local_optima([2.0, 1.0, 1.0, 3.0, 0.0], [5]).optima] == [(4, 2), (1, 3)]
+    # A sweep of page faults: 1 KiB is within the tolerance of 4 KiB, from which a step leads down to 16 KiB, and from
+    # there a step up that is within the tolerance leads to the valley.
+    ratios = [1.0583, 1.0379, 1.0376, 1.0132, 1.0305, 0.7183, 0.6931, 0.6930, 0.6926, 0.6926, 0.6927, 0.6926]
+    assert [o.basin for o in local_optima([math.log(r) for r in ratios], [12], 0.01804).optima] == [12]
+    assert [o.basin for o in local_optima([math.log(r) for r in ratios], [12], 0.01).optima] == [8, 4]
+
+
+def test_a_ridge_of_small_steps_separates_two_valleys() -> None:
+    """Each step is within the tolerance; the ridge is not."""
+    costs = [*range(6), *range(5, -1, -1)]
+    assert [(o.point, o.basin) for o in local_optima([float(c) for c in costs], [12], 2.0).optima] == [(0, 6), (11, 6)]
+    assert [o.basin for o in local_optima([float(c) for c in costs], [12], 5.0).optima] == [12]
+
+
+@given(st.lists(st.integers(0, 6), min_size=20, max_size=20), st.integers(0, 3))
+def test_an_optimum_is_lower_than_all_that_a_small_rise_reaches(costs: list[int], tolerance: int) -> None:
+    """The definition, by a flood from each point up to the tolerance above it; of equal points the first counts."""
+    shape = [4, 5]
+    beside: dict[int, set[int]] = {i: set() for i in range(20)}
+    for i, j in neighbours(shape):
+        beside[i].add(j)
+        beside[j].add(i)
+    expected = []
+    for point in range(20):
+        flood, new = {point}, [point]
+        while new:
+            around = {p for p in beside[new.pop()] if costs[p] <= costs[point] + tolerance} - flood
+            flood |= around
+            new += around
+        if min((costs[p], p) for p in flood) == (costs[point], point):
+            expected.append(point)
+    assert sorted(o.point for o in local_optima(costs, shape, tolerance).optima) == expected
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-1, 1)), min_size=12, max_size=12), st.sampled_from([0.0, 0.25]))

@@ -147,6 +147,39 @@ def test_readers_see_what_is_committed_while_it_is_written(store: Store, path: P
             assert len(reader.runs()) == block + 1
 
 
+def test_a_reader_leaves_no_file_beside_the_study(path: Path) -> None:
+    with open_study(path) as store:
+        store.config("toy", {}, {})
+        store.add_run(stored(0), NOW)
+    before = path.read_bytes()
+    with read_study(path) as reader:
+        assert reader.runs() == [stored(0)]
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+        with open_study(path) as store:  # a writer that begins meanwhile is not disturbed
+            store.add_run(stored(1), NOW)
+        assert reader.runs() == [stored(0)], "it is a snapshot"
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() != before
+    with read_study(path) as reader:
+        assert len(reader.runs()) == 2
+
+
+def test_a_reader_sees_the_runs_of_a_writer_that_was_killed(path: Path) -> None:
+    """They are in the log beside the study only, and stay there."""
+    with open_study(path) as store:
+        store.config("toy", {}, {})
+        store.add_run(stored(0), NOW)
+        copies = {p.name: p.read_bytes() for p in path.parent.iterdir()}
+    assert f"{path.name}-wal" in copies
+    for name, data in copies.items():
+        (path.parent / name).write_bytes(data)
+    with read_study(path) as reader:
+        assert reader.runs() == [stored(0)]
+    with open_study(path) as store:
+        assert store.runs() == [stored(0)]
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
 def test_a_refused_or_ended_writer_lets_the_next_one_in(path: Path) -> None:
     open_study(path).close()
     with open_study(path), pytest.raises(HeapwrightError):

@@ -20,6 +20,7 @@ from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
 from heapwright.tuning.verify import (
     Verification,
+    _by_block,
     all_zero,
     decide,
     overall,
@@ -153,6 +154,15 @@ def test_a_bound_of_zero_is_broken_by_one_value(errors: tuple[int, ...], state: 
         for block, count in enumerate(errors)
     ]
     assert all_zero([parse_requirement("load_errors <= 0")], runs, 2) == {"load_errors <= 0": state}
+
+
+def test_a_metric_that_is_zero_in_one_run_of_a_pair_is_not_judged_by_the_others() -> None:
+    def run(block: int, config: int, faults: float) -> StoredRun:
+        return StoredRun("verify", block, "default", config, 1.0, "", "", {"major_faults": faults}, {})
+
+    runs = [run(block, config, 5.0) for block in range(4) for config in (1, 2)]
+    assert _by_block(runs, 2, "major_faults") == [0.0] * 4
+    assert _by_block([*runs, run(4, 1, 0.0), run(4, 2, 9.0)], 2, "major_faults") == []
 
 
 def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from heapwright.study.export import EvaluationRun
     from heapwright.study.view import Evaluation, PickName, StudyView
 
+_TEXTS = ("stage", "input", "machine", "allocator", "failure")  # columns of text
+
 
 class Study:
     """A study, finished or not. Each property reads a snapshot that was made when the study was opened.
@@ -98,6 +100,9 @@ class Study:
     def to_dataframe(self) -> pd.DataFrame:
         """Return every run as a pandas DataFrame, with the columns of `to_csv`.
 
+        Settings and other texts have the dtype 'string'; an empty cell is NA. Settings may be names, or numbers that no
+        float holds (18446744073709551615); `pandas.to_numeric` converts a column of numbers.
+
         Raises:
             HeapwrightError: pandas is not installed.
         """
@@ -105,8 +110,11 @@ class Study:
             import pandas
         except ImportError:
             raise HeapwrightError("to_dataframe needs pandas", "pip install pandas") from None
-        text = {"dtype": {"failure": str, "allocator": str}, "keep_default_na": False, "na_values": [""]}
-        frame: pd.DataFrame = pandas.read_csv(io.StringIO(self.to_csv()), **text)
+        content = self.to_csv()
+        columns = next(csv.reader(io.StringIO(content)))
+        texts = [name for name in columns if name in _TEXTS or name.startswith("set.")]
+        types = {**dict.fromkeys(texts, "string"), "generation": "Int64"}
+        frame: pd.DataFrame = pandas.read_csv(io.StringIO(content), dtype=types, keep_default_na=False, na_values=[""])
         frame["feasible"] = frame["feasible"].astype(bool)
         return frame
 

@@ -60,7 +60,7 @@ def compare(
         allocators: names or paths, the reference first; empty for all that are installed.
         rounds: number of rounds.
         workload: a workload file in place of the command.
-        metrics: the metrics of interest, which decide how runs are metered.
+        metrics: the metrics of interest, which decide how runs are metered. The result has all that were measured.
         seed: of the order and the padding.
         options: further options of `heapwright compare`, as words.
 

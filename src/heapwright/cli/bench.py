@@ -16,9 +16,10 @@ from heapwright.cli.common import (
     positive,
     seconds,
     write_json,
+    write_text,
+    writes_stdout,
 )
 from heapwright.errors import INTERRUPTED, UsageError
-from heapwright.files import write_whole
 
 _FULL, _QUICK = (1, 2, 4, 8), (1, 2)
 _TIMEOUT, _QUICK_TIMEOUT = 60.0, 10.0
@@ -58,9 +59,13 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--seed", type=positive, default=1, metavar="N", help="random seed of the order and the work (default 1)"
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
-    parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables as LaTeX (package booktabs)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line; '-' writes to stdout")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown; '-' writes to stdout"
+    )
+    parser.add_argument(
+        "--latex", type=Path, metavar="FILE", help="write the tables as LaTeX (package booktabs); '-' writes to stdout"
+    )
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write figures as SVG into this directory")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run (default 60; quick: 10)")
     add_cluster_option(parser)
@@ -90,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.comparison.suite import choose_benchmarks
     from heapwright.report.progress import make_progress
 
+    writes_stdout(args)  # refuses two results
     benchmarks = choose_benchmarks(args.suite, args.quick)
     for option, path in (
         ("--csv", args.csv),
@@ -122,16 +128,16 @@ def _write(args: argparse.Namespace, found: Any) -> None:
     from heapwright.report.benchmarks import csv_text, latex, markdown, suite_json, text
 
     if args.csv:
-        write_whole(args.csv, csv_text(found))
+        write_text(args.csv, csv_text(found))
     if args.markdown:
-        write_whole(args.markdown, markdown(found, _reproduce(args)))
+        write_text(args.markdown, markdown(found, _reproduce(args)))
     if args.latex:
-        write_whole(args.latex, latex(found, _reproduce(args)))
+        write_text(args.latex, latex(found, _reproduce(args)))
     if args.json:
         write_json(args.json, suite_json(found, _reproduce(args), args.seed))
     if args.plots:
         from heapwright.report.benchmark_plots import write_plots
 
         write_plots(found, args.plots)
-    if not args.quiet and args.json != "-":
+    if not args.quiet and not writes_stdout(args):
         print(text(found, shutil.get_terminal_size((80, 24)).columns), end="")

@@ -379,8 +379,24 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
 
 def write_json(where: str, value: dict[str, Any]) -> None:
     """Write one JSON object to a file, whole or not at all, or to stdout for '-'."""
-    text = json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=1, allow_nan=False) + "\n"
-    if where == "-":
+    write_text(where, json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=1, allow_nan=False) + "\n")
+
+
+def write_text(where: str | Path, text: str) -> None:
+    """Write a text to a file, whole or not at all, or to stdout for '-'."""
+    if str(where) == "-":
         sys.stdout.write(text)
         return
     write_whole(Path(where), text)
+
+
+def writes_stdout(args: argparse.Namespace) -> bool:
+    """Whether an option writes its result to stdout, so that no table belongs there.
+
+    Raises:
+        UsageError: more than one does.
+    """
+    options = [name for name in ("json", "csv", "markdown", "latex") if str(getattr(args, name, None)) == "-"]
+    if len(options) > 1:
+        raise UsageError(f"--{options[0]} and --{options[1]} both write to stdout", "name a file for one of them")
+    return bool(options)

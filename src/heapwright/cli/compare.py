@@ -19,12 +19,13 @@ from heapwright.cli.common import (
     positive,
     refuse_uncompared,
     write_json,
+    write_text,
+    writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import UsageError
-from heapwright.files import write_whole
 from heapwright.terminal_text import console, visible
 
 if TYPE_CHECKING:
@@ -75,9 +76,13 @@ def add_parser(verbs: Any) -> None:
         metavar="N",
         help="random seed of the order and the environment padding (default 1)",
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
-    parser.add_argument("--latex", type=Path, metavar="FILE", help="write the table as LaTeX (package booktabs)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line; '-' writes to stdout")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the table as Markdown; '-' writes to stdout"
+    )
+    parser.add_argument(
+        "--latex", type=Path, metavar="FILE", help="write the table as LaTeX (package booktabs); '-' writes to stdout"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time against memory, as .svg, .png or .pdf")
     add_measuring_options(parser)
     add_cluster_option(parser)
@@ -118,6 +123,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
     usual = "peak_rss,mean_rss,cpu" if recorded else "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
     metrics = [m.key for m in parse_metrics(args.metrics or usual)]
+    show_table = not args.quiet and not writes_stdout(args)
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded, container=workload.container)
@@ -147,16 +153,16 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
         metrics = list(stand_ins(metrics))
     command = recorded[0].command if recorded else workload.file.command
     if args.csv:
-        write_whole(args.csv, csv_text(found))
+        write_text(args.csv, csv_text(found))
     if args.markdown:
-        write_whole(args.markdown, markdown(found, metrics, _reproduce(args)))
+        write_text(args.markdown, markdown(found, metrics, _reproduce(args)))
     if args.latex:
-        write_whole(args.latex, latex(found, metrics, _reproduce(args)))
+        write_text(args.latex, latex(found, metrics, _reproduce(args)))
     if args.plot:
         plot(found, args.plot)
     if args.json:
         write_json(args.json, comparison_json(found, command))
-    if not args.quiet and args.json != "-":
+    if show_table:
         out, shown = console(), table(found, metrics)
         if not out.is_terminal:  # a log may be as wide as the table
             out.width = max(out.width, out.measure(shown, options=out.options.update(width=_MAX_WIDTH)).maximum)

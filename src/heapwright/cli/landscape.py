@@ -23,11 +23,12 @@ from heapwright.cli.common import (
     refuse_unreached,
     with_stdin_named,
     write_json,
+    write_text,
+    writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
-from heapwright.files import write_whole
 from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def add_parser(verbs: Any) -> None:
     add_workload_option(parser)
     add_command_options(parser)
     add_container_option(parser)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line; '-' writes to stdout")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the landscape, as .svg, .png or .pdf")
     parser.add_argument(
         "--plot-optima", type=Path, metavar="FILE", help="draw the network of local optima, as .svg, .png or .pdf"
@@ -183,6 +184,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
 
     check_plot(args.plot)
     check_plot(args.plot_optima, "--plot-optima")
+    show_lines = not args.quiet and not writes_stdout(args)
     metrics = parse_objectives(args.metric or "peak_rss")
     if len(metrics) > 1:
         raise UsageError(
@@ -229,14 +231,14 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
         from heapwright.study.landscape_export import csv_text, landscape_json
 
         if args.csv:
-            write_whole(args.csv, csv_text(store, landscape))
+            write_text(args.csv, csv_text(store, landscape))
         if args.json:
             write_json(args.json, {**landscape_json(store, landscape), "analysis": analysis_json(landscape)})
     if args.plot:
         show.plot(landscape, args.plot)
     if args.plot_optima:
         plot_optima(landscape, args.plot_optima)
-    if not args.quiet and args.json != "-":
+    if show_lines:
         out = console()
         for line in show.lines(landscape, out.width):
             out.print(line, soft_wrap=True)

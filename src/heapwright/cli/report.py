@@ -41,7 +41,7 @@ def add_parser(verbs: Any) -> None:
         type=Path,
         metavar="FILE",
         help="write every run of the studies instead of the page, one per line: order, evaluation, stage, generation,"
-        " seconds, settings, ratios and metrics",
+        " seconds, settings, ratios and metrics; '-' writes to stdout",
     )
     parser.set_defaults(run=run)
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write_csv(paths: list[Path], output: Path) -> None:
     """Write every run of the studies; with several studies the first column names the study."""
-    from heapwright.files import write_whole
+    from heapwright.cli.common import write_text
     from heapwright.study.export import csv_text, evaluation_runs
     from heapwright.study.store import read_study, study_errors
 
@@ -83,5 +83,6 @@ def _write_csv(paths: list[Path], output: Path) -> None:
     for path in paths:
         with read_study(path) as store, study_errors(path):
             runs[str(path)] = evaluation_runs(store)
-    write_whole(output, csv_text(runs))
-    tell(str(output))
+    write_text(output, csv_text(runs))
+    if str(output) != "-":
+        tell(str(output))

@@ -56,6 +56,7 @@ class Row:
         runs: (round, input name) → run, without warm-ups.
         summary: metric → summary of all its runs.
         ratios: metric → ratio to the reference with its 95 % confidence interval; after one round the interval is NaN.
+            A metric that is 0 in only one of two runs of a round has no ratio.
         malloc: for the program with nothing changed: its malloc, such as 'libjemalloc.so.2'. Otherwise empty.
     """
 
@@ -299,9 +300,13 @@ class Comparer:
             logs: dict[str, list[float]] = {}
             for (number, name), run in row.runs.items():
                 beside = reference.runs.get((number, name))
-                ratio = log_ratio(run.metrics.get(metric), beside.metrics.get(metric)) if beside else None
+                value, other = run.metrics.get(metric), beside.metrics.get(metric) if beside else None
+                ratio = log_ratio(value, other)
                 if ratio is not None:
                     logs.setdefault(name, []).append(ratio)
+                elif value is not None and other is not None:  # one is 0: the other rounds would hide the change
+                    logs.clear()
+                    break
             if logs and min(len(group) for group in logs.values()) > 1:
                 row.ratios[metric] = ratio_interval(logs, self.seed)
             elif logs and rounds == 1:

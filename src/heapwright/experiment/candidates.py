@@ -21,7 +21,8 @@ class Candidate:
         config: the configuration.
         failure: why the configuration is infeasible, or empty.
         runs: number of its runs that succeeded.
-        logs: metric → input name → paired log ratios to the reference, in the order of the runs.
+        logs: metric → input name → paired log ratios to the reference, in the order of the runs. A metric with a pair
+            of which one value is 0 and the other is not has no logs: the other pairs alone would hide the change.
         values: metric → values of its runs of the program, in the order of the runs.
     """
 
@@ -30,6 +31,7 @@ class Candidate:
     runs: int = 0
     logs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     values: dict[str, list[float]] = field(default_factory=dict)
+    _without_ratio: set[str] = field(default_factory=set)
 
     def add(self, run: StoredRun, reference: StoredRun, program: Program | None = None) -> None:
         """Take in a run and the reference's run of the same block and input, which together are a pair.
@@ -50,18 +52,21 @@ class Candidate:
             if program is not None:
                 value, beside = _predicted(value, beside, program.get((run.input, metric)))
             ratio = log_ratio(value, beside)
-            if ratio is not None:
+            if ratio is None and value is not None and beside is not None:
+                self._without_ratio.add(metric)
+                self.logs.pop(metric, None)
+            elif ratio is not None and metric not in self._without_ratio:
                 self.logs.setdefault(metric, {}).setdefault(run.input, []).append(ratio)
 
     def cost(self, metric: str) -> float | None:
-        """Return the mean over inputs of the mean log ratio; None where the metric was not measured."""
+        """Return the mean over inputs of the mean log ratio; None where the metric was not measured or has no ratio."""
         groups = self.logs.get(metric)
         if not groups:
             return None
         return sum(sum(g) / len(g) for g in groups.values()) / len(groups)
 
     def costs(self, metrics: Sequence[str]) -> tuple[float, ...] | None:
-        """Return the cost in each of these metrics; None if the configuration failed or a metric was not measured."""
+        """Return the cost in each of these metrics; None if the configuration failed or a metric has no cost."""
         values = [self.cost(m) for m in metrics]
         if self.failure or any(v is None for v in values):
             return None

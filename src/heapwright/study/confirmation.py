@@ -51,7 +51,7 @@ def judge(
 
 
 def _enough(candidate: Candidate, metric: str) -> bool:
-    """Whether every input has two ratios or more; a count that is mostly zero has few or none."""
+    """Whether every input has two ratios or more; none has a metric that is 0 in one run of a pair."""
     groups = candidate.logs.get(metric, {})
     return min((len(g) for g in groups.values()), default=0) > 1
 

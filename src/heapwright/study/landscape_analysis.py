@@ -10,7 +10,7 @@ costs that differ by less than it count as equal. `heapwright landscape` takes t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -58,8 +58,8 @@ class LandscapeAnalysis:
         tolerance: costs that differ by less than this count as equal.
         neutrality: share of neighbour pairs whose costs are equal.
         autocorrelation: at distance 1, 2, … along the axes.
-        correlation_length: steps in which the autocorrelation falls to 1/e.
-        fitness_distance: correlation of cost and distance to the nearest optimum.
+        correlation_length: steps in which the autocorrelation falls to 1/e; None if neighbours are not alike.
+        fitness_distance: correlation of cost and distance to the nearest point within the tolerance of the least cost.
         network: local optima.
     """
 
@@ -127,21 +127,21 @@ def _apart(shape: Sequence[int], distance: int) -> list[tuple[int, int]]:
 
 
 def correlation_length(first: float | None) -> float | None:
-    """Return the steps in which the autocorrelation falls to 1/e, -1 / ln |r(1)|, from the autocorrelation of one step.
+    """Return the steps in which the autocorrelation falls to 1/e, -1 / ln r(1), from the autocorrelation of one step.
 
     Source: Stadler, "Landscapes and their correlation functions", Journal of Mathematical Chemistry 20, 1996.
 
     Returns:
-        0 for r(1) = 0, infinity for 1; None if the autocorrelation is not defined.
+        Infinity for r(1) = 1; None if the autocorrelation is not defined, or not positive: then it does not fall
+        exponentially.
     """
-    if first is None:
+    if first is None or first <= 0:
         return None
-    size = abs(first)
-    return 0.0 if size == 0 else math.inf if size >= 1 else -1 / math.log(size)
+    return math.inf if first >= 1 else -1 / math.log(first)
 
 
 def fitness_distance(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> float | None:
-    """Return the correlation of cost and distance to the nearest optimum, in steps along the axes.
+    """Return the correlation of cost and distance to the nearest point of least cost, in steps along the axes.
 
     With costs, 1 is an easy landscape (the nearer, the better), 0 gives no direction, below 0 it deceives.
 
@@ -151,7 +151,7 @@ def fitness_distance(costs: Costs, shape: Sequence[int], tolerance: float = 0.0)
     Args:
         costs: of the points, the last axis varying fastest.
         shape: number of points along each axis.
-        tolerance: points that differ from the least cost by at most this are optima too.
+        tolerance: points that differ from the least cost by at most this count too.
 
     Returns:
         From -1 to 1; None if all costs or all distances are equal.
@@ -171,35 +171,33 @@ def fitness_distance(costs: Costs, shape: Sequence[int], tolerance: float = 0.0)
 def local_optima(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> OptimaNetwork:
     """Return the local optima, their basins, and the probabilities of a random step from one basin into another.
 
-    From each point the climb goes to the best neighbour until none is better. Costs are rounded to multiples of the
-    tolerance. Of equal points the one with the smaller index is better, so that a plateau has an optimum.
+    A local optimum is the lowest point of a valley that is deeper than the tolerance: every way to a lower point rises
+    above it by more than the tolerance (`_optimum_of`). So a plateau counts as one point. It is an optimum only if no
+    way leads down from it. The basin of an optimum has the points from which the climb to the best neighbour ends in
+    its valley.
 
-    Source: Ochoa, Tomassini, Verel and Darabos, "A study of NK landscapes' basins and local optima networks", GECCO
-    2008.
+    Sources: Ochoa, Tomassini, Verel and Darabos, "A study of NK landscapes' basins and local optima networks", GECCO
+    2008; with plateaus Verel, Ochoa and Tomassini, "Local optima networks of NK landscapes with neutrality", IEEE
+    Transactions on Evolutionary Computation 15, 2011; the depth of valleys is that of the barrier trees of Flamm,
+    Hofacker, Stadler and Wolfinger, "Barrier trees of degenerate landscapes", Zeitschrift für Physikalische Chemie 216,
+    2002.
 
     Args:
         costs: of the points, the last axis varying fastest.
         shape: number of points along each axis.
-        tolerance: costs that round to the same multiple of it are equal.
+        tolerance: a valley that is at most so deep is none.
     """
-    level = [None if c is None else round(c / tolerance) if tolerance > 0 else c for c in costs]
-    beside: dict[int, list[int]] = {i: [] for i, c in enumerate(level) if c is not None}
+    known = {i: c for i, c in enumerate(costs) if c is not None}
+    beside: dict[int, list[int]] = {i: [] for i in known}
     for i, j in neighbours(list(shape)):
-        if i in beside and j in beside:
+        if i in known and j in known:
             beside[i].append(j)
             beside[j].append(i)
-
-    def key(point: int) -> tuple[float, int]:
-        return (level[point] or 0.0, point)
-
-    step = {point: min([point, *around], key=key) for point, around in beside.items()}
-    ends: dict[int, int] = {}
-    for point in sorted(beside, key=key):  # a better point's end is known before
-        ends[point] = point if step[point] == point else ends[step[point]]
     basins: dict[int, list[int]] = {}
-    for point, end in ends.items():
-        basins.setdefault(end, []).append(point)
-    order = sorted(basins, key=key)
+    ends = _optimum_of(known, beside, tolerance)
+    for point in known:
+        basins.setdefault(ends[point], []).append(point)
+    order = sorted(basins, key=lambda end: (known[end], end))
     number = {end: n for n, end in enumerate(order)}
     edges: dict[tuple[int, int], float] = {}
     for end in order:
@@ -209,7 +207,53 @@ def local_optima(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> 
             for other in around:
                 edge = (number[end], number[ends[other]])
                 edges[edge] = edges.get(edge, 0.0) + 1 / len(around) / len(members)
-    return OptimaNetwork([LocalOptimum(end, float(costs[end] or 0.0), len(basins[end])) for end in order], edges)
+    return OptimaNetwork([LocalOptimum(end, float(known[end]), len(basins[end])) for end in order], edges)
+
+
+def _optimum_of(known: Mapping[int, float], beside: Mapping[int, Sequence[int]], tolerance: float) -> dict[int, int]:
+    """Return the optimum in whose basin each point is.
+
+    Points are taken from the lowest cost to the highest, as water rises. A point without a lower neighbour begins a
+    lake. A point between two lakes joins them. If the lake with the higher bottom is at most as deep as the tolerance,
+    its bottom is no optimum: the climb goes on over the point that joins them, to the other side.
+
+    Args:
+        known: point → cost.
+        beside: point → its neighbours.
+        tolerance: largest depth of a lake that is no valley.
+    """
+
+    def key(point: int) -> tuple[float, int]:
+        return (known[point], point)
+
+    ends: dict[int, int] = {}  # where the climb from a point to the best neighbours ends
+    onward: dict[int, int] = {}  # the bottom of a shallow lake → the end on the other side
+    lake: dict[int, int] = {}  # a point, or the bottom of a joined lake → a bottom nearer to that of the whole lake
+
+    def bottom(point: int) -> int:
+        while lake[point] != point:
+            point = lake[point]
+        return point
+
+    for point in sorted(known, key=key):
+        lower = sorted((p for p in beside[point] if p in lake), key=key)
+        ends[point] = ends[lower[0]] if lower else point
+        lake[point] = bottom(lower[0]) if lower else point
+        for other in lower[1:]:
+            one, two = bottom(point), bottom(other)
+            if one == two:
+                continue
+            deep, shallow = sorted((one, two), key=key)
+            if known[point] - known[shallow] <= tolerance:
+                onward[shallow] = ends[other] if deep == two else ends[next(p for p in lower if bottom(p) == deep)]
+            lake[shallow] = deep
+
+    def optimum(end: int) -> int:
+        while end in onward:
+            end = onward[end]
+        return end
+
+    return {point: optimum(end) for point, end in ends.items()}
 
 
 def analyse_landscape(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> LandscapeAnalysis:

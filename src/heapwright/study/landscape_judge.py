@@ -256,7 +256,7 @@ def smoothness(
 def _verdict(
     correlation: float, variance: float, error: float, steps: Sequence[float], repeats: Sequence[float]
 ) -> str:
-    """Smooth, fairly smooth or rugged, where the noise allows to tell, of a landscape whose points differ."""
+    """Smooth, fairly smooth or rugged, of a landscape whose points differ; or why that cannot be told."""
     from scipy.stats import mannwhitneyu
 
     real = variance - error**2
@@ -264,6 +264,12 @@ def _verdict(
     if corrected >= 0.5:
         if correlation > 1.645 / math.sqrt(len(steps)):  # more than chance makes of so many neighbours: one-sided 5 %
             return "smooth" if corrected >= 0.8 else "fairly smooth"
-    elif len(repeats) > 1 and float(mannwhitneyu(steps, repeats, alternative="greater").pvalue) < ALPHA:
+        why = "the noise hides how" if real < variance / 2 else "too few points to tell how"
+    elif len(repeats) < 2:
+        why = "too few points ran twice to tell how"
+    elif float(mannwhitneyu(steps, repeats, alternative="greater").pvalue) < ALPHA:
         return "rugged"
-    return "uneven: points differ, the noise hides how"
+    else:
+        beyond = sum(steps) / len(steps) > 2 * sum(repeats) / len(repeats)
+        why = "but few neighbours do" if beyond else "the noise hides how"
+    return f"uneven: points differ, {why}"

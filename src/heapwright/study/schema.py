@@ -28,12 +28,53 @@ CREATE TABLE run (
     UNIQUE (phase, block, input, config));
 """
 _LONGEST = 64 << 20  # bytes of a value; the longest in our studies, memory over time, takes some kilobytes
+_LARGEST_COPY = 64 << 20  # bytes of a study that is read from a copy in memory
+_WAL_FLAGS = slice(18, 20)  # of the file's header: versions of its format for writing and reading; 2 is WAL mode
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """Open a study for reading, also where SQLite cannot create the files that WAL mode needs beside it."""
+    """Open a study for reading, also where SQLite cannot create the files that WAL mode needs beside it.
+
+    A reader in WAL mode creates two files beside the study and cannot remove them. So if no writer has anything in
+    them, the study is read from a copy in memory.
+    """
+    copy = _copy(path)
+    if copy is not None:
+        return copy
     immutable = not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}", uri=True)
+
+
+def _copy(path: Path) -> sqlite3.Connection | None:
+    """Copy a study into memory; None if a writer has its last changes beside the file, or changed it meanwhile."""
+    try:
+        before = _state(path)
+        if before[0] or not 0 < before[1] <= _LARGEST_COPY:
+            return None
+        data = bytearray(path.read_bytes())
+        if _state(path) != before:
+            return None
+    except OSError:
+        return None
+    if data[_WAL_FLAGS] == b"\x02\x02":
+        data[_WAL_FLAGS] = b"\x01\x01"  # a database in memory has no WAL
+    db = sqlite3.connect(":memory:")
+    try:
+        db.deserialize(data)
+    except (sqlite3.Error, AttributeError):  # damaged, or SQLite was built without it
+        db.close()
+        return None
+    return db
+
+
+def _state(path: Path) -> tuple[int, int, int, int]:
+    """Return bytes in the files beside a study; size, time of the last change and inode of the study."""
+    beside = 0
+    for suffix in ("-wal", "-journal"):
+        with contextlib.suppress(FileNotFoundError):
+            beside += path.with_name(path.name + suffix).stat().st_size
+    found = path.stat()
+    return beside, found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _not_a_study(path: Path, error: Exception) -> HeapwrightError:

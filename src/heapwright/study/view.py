@@ -29,8 +29,8 @@ class Evaluation:
     Attributes:
         number: 1, 2, … in the order of first evaluation.
         config: the configuration that ran.
-        runs: number of runs behind the ratios (all inputs, search and shortlist).
-        ratios: metric key → geometric-mean ratio to the default of the same blocks.
+        runs: number of runs behind the ratios (all inputs; screenings, search and shortlist).
+        ratios: metric key → geometric-mean ratio of these runs to the default of the same blocks.
         medians: metric key → median of the values.
         feasible: False when it crashed, timed out or changed the output; then `reason` says which.
         on_front: member of the Pareto front over the objectives.

@@ -26,6 +26,7 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.experiment.candidates import gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
+from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 from heapwright.study.axes import MAX_POINTS, Axis, axis_of
 from heapwright.study.landscape_judge import ends
@@ -105,11 +106,40 @@ def sweep(session: Session, metric: str = "") -> None:
     passes = [_pass(session, replicate, configs) for replicate in range(options.replicates)]
     blocks = [block for one in passes for block in one]
     rounds = END_ROUNDS + FURTHER_ROUNDS * (options.replicates - 1)
-    session.progress.phase(Phase.LANDSCAPE, (sum(map(len, blocks)) + 3 * rounds) * len(inputs))
+    fresh = rounds * min(3, 1 + len(configs))
+    total = (sum(map(len, blocks)) + fresh) * len(inputs)
+    _tell_plan(session, metric or options.objectives[0], len(configs), total, fresh * len(inputs))
+    session.progress.phase(Phase.LANDSCAPE, total)
     for replicate, one in enumerate(passes):
         session.blocks.measure_all(Phase.LANDSCAPE, replicate * len(passes[0]), one, inputs)
     _measure_ends(session, metric or session.options.objectives[0], configs, rounds)
     session.phase(Phase.DONE)
+
+
+def _tell_plan(session: Session, metric: str, points: int, total: int, fresh: int) -> None:
+    """Tell the user how many runs are to come and how long they take; nothing if all are stored.
+
+    Args:
+        session: the study's session.
+        metric: the metric whose ends are measured again.
+        points: number of points.
+        total: runs of the whole sweep.
+        fresh: how many of them are runs of the ends.
+    """
+    sweep_left = max(0, total - fresh - len(session.store.runs(Phase.LANDSCAPE)))
+    ends_left = fresh if sweep_left else max(0, fresh - len(session.store.runs(Phase.ends(metric))))
+    if not sweep_left + ends_left:
+        return
+    seconds = (sweep_left + ends_left) * session.run_s
+    session.progress.left(seconds)
+    counts = [
+        f"{sweep_left} runs of {points} points and the default" if sweep_left else "",
+        f"{ends_left} runs of the default, the lowest and the highest point" if ends_left else "",
+    ]
+    session.progress.note(
+        f"One run takes {show_seconds(session.run_s)}. The sweep takes about {show_estimate(seconds)}:"
+        f" {', then '.join(filter(None, counts))}."
+    )
 
 
 def _pass(session: Session, replicate: int, configs: list[Config]) -> list[list[Config]]:

@@ -254,12 +254,18 @@ def _check_measured(runs: Sequence[StoredRun], metrics: Sequence[str]) -> None:
 
 
 def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float]:
-    """The mean log ratio of each block over its inputs, without blocks that the deadline cut short."""
+    """The mean log ratio of each block over its inputs, without blocks that the deadline cut short.
+
+    Empty if a pair has no ratio, because one of its values is 0: the other pairs alone would hide the change.
+    """
     references = {(r.block, r.input): r for r in runs if r.config != choice}
     logs: dict[int, list[float]] = {}
     for run in runs:
         beside = references.get((run.block, run.input)) if run.config == choice else None
-        ratio = log_ratio(run.metrics.get(metric), beside.metrics.get(metric)) if beside else None
+        value, other = run.metrics.get(metric), beside.metrics.get(metric) if beside else None
+        ratio = log_ratio(value, other)
+        if ratio is None and value is not None and other is not None:
+            return []
         if ratio is not None:
             logs.setdefault(run.block, []).append(ratio)
     whole = max(map(len, logs.values()), default=0)
@@ -308,7 +314,7 @@ def _verdict(found: Verification, bounds: Mapping[str, float]) -> str:
     before, today = ("predicted", "on the program") if found.predicted else ("then", "now")
     lost_text = "The predicted gain is refuted" if found.predicted else "The gain no longer holds"
     both = "; ".join(
-        f"{METRICS[m].label} {_change(then[m])} {before}, {_change(now[m]) if m in now else 'not measured'} {today}"
+        f"{METRICS[m].label} {_change(then[m])} {before}, {_change(now[m]) if m in now else 'n/a'} {today}"
         for m in then
     )
     if found.failure:
