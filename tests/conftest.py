@@ -43,9 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects by mark
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps tests together that share a fixture, and deselects those that only the long form runs.
 
+    In the long form the cases that `few` leaves out of the short form are marked `long`: `-m long` selects them too.
     With --dist loadgroup one process of pytest-xdist runs a group, so that a fixture of a module or a package is made
     once.
     """
@@ -55,9 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = item.path.parent if "package" in scopes else item.path if "module" in scopes else None
         if group is not None and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(str(group.relative_to(item.config.rootpath))))
-    if config.getoption("--long"):
-        return
     left_out = _beyond_few(items)
+    if config.getoption("--long"):
+        for item in items:
+            if item.nodeid in left_out:
+                item.add_marker("long")
+        return
     long = [item for item in items if item.get_closest_marker("long") or item.nodeid in left_out]
     deselected = {item.nodeid for item in long}
     items[:] = [item for item in items if item.nodeid not in deselected]

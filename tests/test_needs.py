@@ -31,6 +31,9 @@ def test_gives_no_reason(): pytest.skip("no idea")
 def test_is_long(): pass
 @pytest.mark.parametrize("n", [1, needs.long(2), needs.long_unless(False, 3), needs.long_unless(True, 4)])
 def test_is_partly_long(n): pass
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.few(1)
+def test_has_few_cases(n): pass
 """
 
 
@@ -79,11 +82,12 @@ def test_a_run_ends_with_the_count(workers: str, tmp_path: Path) -> None:
     )
     said = last_lines("-rs")
     assert re.search(r"SKIPPED \[1\] \S*test_sample\.py:\d+: missing package: clang", said)
-    assert counts.format(3) in said
-    assert "3 passed" in said
+    assert counts.format(5) in said
+    assert "4 passed" in said
     said = last_lines("--long")
     assert counts.format(0) in said
-    assert "6 passed" in said
+    assert "9 passed" in said
+    assert "5 passed" in last_lines("--long", "-m", "long"), "what the short form leaves out, for make torture"
 
 
 def test_a_run_that_lacks_nothing_says_so() -> None:
