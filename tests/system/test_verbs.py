@@ -27,6 +27,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Pa
     """A finished study with one setting that is certain to help, made once."""
     heapwright = Heapwright(tmp_path_factory.mktemp("finished"))
     words = ["tune", "--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
+    words += ["--proxy", "none", "--no-runtime", "--no-minify"]
     done = heapwright(*words, "--study", "s.study", "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
     return heapwright.folder / "s.study"
