@@ -16,6 +16,7 @@ from heapwright.allocators.space_spec import Context, ParamSpec
 from heapwright.errors import UsageError
 from heapwright.search.auto import choose
 from heapwright.search.protocol import METHODS, Observation, Setup, make_strategy
+from tests import needs
 
 from ..allocators.spaces import number, small_space, toy_space
 
@@ -106,7 +107,7 @@ def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     def once(noise: int) -> list[list[Point]]:
         random.seed(noise)
         np.random.seed(noise)
-        return take(method, SPACES["mixed"], budget=120)
+        return take(method, SPACES["mixed"], budget=needs.repeats(120, 60))
 
     assert once(1) == once(2)
 

@@ -13,7 +13,7 @@ import pytest
 
 from .conftest import Heapwright
 
-PARAMS = ("--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast", "--budget", "24", "--pairs", "8:12")
+PARAMS = ("--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast", "--budget", "16", "--pairs", "8:12")
 TUNE = ("tune", "--allocators", "glibc", *PARAMS, "--study", "s.study")
 
 
@@ -21,7 +21,7 @@ TUNE = ("tune", "--allocators", "glibc", *PARAMS, "--study", "s.study")
 def tuned(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
     """A directory with ./prog and a study that claims a gain for it, made by the installed command."""
     heapwright = Heapwright(tmp_path_factory.mktemp("verify"))
-    shutil.copy(program("large_blocks", "-DROUNDS=5"), heapwright.folder / "prog")
+    shutil.copy(program("large_blocks", "-DROUNDS=3"), heapwright.folder / "prog")
     done = heapwright(*TUNE, "--json", "t.json", "--exit-code", "--", "./prog")
     assert done.status == 0, done.err
     heapwright.forked = True
