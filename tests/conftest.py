@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LONG] = 0
     hypothesis.settings.load_profile("long" if config.getoption("--long") else "short")
     config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
+    config.addinivalue_line("markers", "longer: in both forms; the long one does more of it (needs.repeats)")
     config.addinivalue_line("markers", "few(n): the short form runs n of the test's cases, the long form all of them")
     # Signals that nohup, cron or a shell's & ignores would stay ignored in programs that the tests start and signal.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):

@@ -69,6 +69,7 @@ def title(study: Path) -> str:
     return f"{program}, {method}, seed {seed}, budget {budget}"
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(600)
 def test_searches_on_workers_are_those_of_one_machine(
     shared_farm: Farm, program: Callable[..., Path], tmp_path: Path

@@ -47,6 +47,7 @@ def test_exec_stays_one_process(any_meter: Meter) -> None:
     assert 64 * MIB <= ledger["peak_rss_bytes"] <= 64 * MIB + SMALL
 
 
+@pytest.mark.longer
 def test_a_look_within_exec_takes_no_stack_for_heap(exact_meter: Meter) -> None:
     """The kernel grows the stack by 128 KiB late in exec; the test corrects the rare reading from before that."""
     one, many = (

@@ -101,6 +101,7 @@ def test_another_seed_gives_other_points(method: str) -> None:
 
 
 @pytest.mark.few(1)
+@pytest.mark.longer
 def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     import numpy as np
 

@@ -125,6 +125,7 @@ def test_landscape_sweeps_in_the_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("images")
+@pytest.mark.longer
 def test_tune_in_an_image_ends_with_a_setting_that_takes_effect_there(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
