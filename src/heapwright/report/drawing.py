@@ -133,7 +133,7 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
         patch.set_facecolor("none")
         patch.set_edgecolor("none")
     buffer = io.StringIO()
-    canvas.print_svg(buffer, metadata={"Date": None})
+    canvas.print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
