@@ -16,7 +16,6 @@ from heapwright.allocators.space_spec import Context, ParamSpec
 from heapwright.errors import UsageError
 from heapwright.search.auto import choose
 from heapwright.search.protocol import METHODS, Observation, Setup, make_strategy
-from tests import needs
 
 from ..allocators.spaces import number, small_space, toy_space
 
@@ -104,6 +103,8 @@ def test_another_seed_gives_other_points(method: str) -> None:
 @pytest.mark.longer
 def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     import numpy as np
+
+    from tests import needs
 
     def once(noise: int) -> list[list[Point]]:
         random.seed(noise)

@@ -60,7 +60,7 @@ def test_a_killed_experiment_goes_on(heapwright: Heapwright) -> None:
 
 
 TRACES = """
-methods = ["random"]
+methods = ["random", "local"]
 seeds = 1
 budgets = [3]
 minimize = ["mean_rss"]
@@ -95,10 +95,10 @@ def test_recordings_and_models_are_searched_by_replays(heapwright: Heapwright, p
     assert len(searched) == 3
     rows = list(csv.DictReader((folder / "e/summary.csv").open()))
     runs = [("blocks", "replays"), ("modelled", "replays"), ("count", "program")]
-    assert [(r["program"], r["runs"]) for r in rows] == runs
-    assert [r["infeasible"] for r in rows] == ["0%"] * 3
+    assert [(r["program"], r["runs"]) for r in rows] == [one for one in runs for _ in range(2)]
+    assert [r["infeasible"] for r in rows] == ["0%"] * 6
     searches = list(csv.DictReader((folder / "e/searches.csv").open()))
-    assert [(r["evaluations"], r["machines"]) for r in searches] == [("3", "")] * 3
+    assert [(r["evaluations"], r["machines"]) for r in searches] == [("3", "")] * 6
     for name in ("results.md", "results.tex", "report.html"):
         said = "Results on blocks and modelled are predicted by replays of recordings, not proven on the program."
         assert said in (folder / "e" / name).read_text(), name
