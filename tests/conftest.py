@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long form of the tests (make torture)")
 
 
+PAGES = "pages"  # the group of tests that render pages or open them in the browser: one browser for all of them
 LONG = pytest.StashKey[int]()  # how many tests the short form leaves to the long one
 
 
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LONG] = 0
     hypothesis.settings.load_profile("long" if config.getoption("--long") else "short")
     config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
+    config.addinivalue_line("markers", "longer: in both forms; the long one does more of it (needs.repeats)")
     config.addinivalue_line("markers", "few(n): the short form runs n of the test's cases, the long form all of them")
     # Signals that nohup, cron or a shell's & ignores would stay ignored in programs that the tests start and signal.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
@@ -43,26 +45,45 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects by mark
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps tests together that share a fixture, and deselects those that only the long form runs.
 
+    In the long form the cases that `few` leaves out of the short form are marked `long`: `-m long` selects them too.
     With --dist loadgroup one process of pytest-xdist runs a group, so that a fixture of a module or a package is made
     once.
     """
+    with_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     for item in items:
-        fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-        scopes = {one[-1].scope for one in fixtures if one}
-        group = item.path.parent if "package" in scopes else item.path if "module" in scopes else None
-        if group is not None and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(str(group.relative_to(item.config.rootpath))))
-    if config.getoption("--long"):
-        return
+        group = _group_of(item, with_browser)
+        if group and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group))
     left_out = _beyond_few(items)
+    if config.getoption("--long"):
+        for item in items:
+            if item.nodeid in left_out:
+                item.add_marker("long")
+        return
     long = [item for item in items if item.get_closest_marker("long") or item.nodeid in left_out]
     deselected = {item.nodeid for item in long}
     items[:] = [item for item in items if item.nodeid not in deselected]
     config.hook.pytest_deselected(items=long)
     config.stash[LONG] = len(long)
+
+
+def _group_of(item: pytest.Item, with_browser: Collection[Path]) -> str:
+    """The group of a test that uses the browser or a fixture of its module or package; else nothing.
+
+    Args:
+        item: the test.
+        with_browser: the files with tests that use the browser: their modules' fixtures are made beside it.
+    """
+    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    scopes = {one[-1].scope for one in fixtures if one}
+    if "browser" in getattr(item, "fixturenames", ()) or ("module" in scopes and item.path in with_browser):
+        return PAGES
+    shared = item.path.parent if "package" in scopes else item.path if "module" in scopes else None
+    return str(shared.relative_to(item.config.rootpath)) if shared else ""
 
 
 def _beyond_few(items: list[pytest.Item]) -> set[str]:

@@ -254,7 +254,7 @@ def summary(reasons: Iterable[str], long: int) -> str:
 
 
 def repeats(long: int, short: int) -> int:
-    """How often a test repeats something that chance has a part in.
+    """How often a test repeats something; mark it `longer`, so that `make torture` runs its long form.
 
     Args:
         long: the number in the long form.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -31,6 +32,9 @@ def test_gives_no_reason(): pytest.skip("no idea")
 def test_is_long(): pass
 @pytest.mark.parametrize("n", [1, needs.long(2), needs.long_unless(False, 3), needs.long_unless(True, 4)])
 def test_is_partly_long(n): pass
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.few(1)
+def test_has_few_cases(n): pass
 """
 
 
@@ -79,11 +83,25 @@ def test_a_run_ends_with_the_count(workers: str, tmp_path: Path) -> None:
     )
     said = last_lines("-rs")
     assert re.search(r"SKIPPED \[1\] \S*test_sample\.py:\d+: missing package: clang", said)
-    assert counts.format(3) in said
-    assert "3 passed" in said
+    assert counts.format(5) in said
+    assert "4 passed" in said
     said = last_lines("--long")
     assert counts.format(0) in said
-    assert "6 passed" in said
+    assert "9 passed" in said
+    assert "5 passed" in last_lines("--long", "-m", "long"), "what the short form leaves out, for make torture"
+
+
+def test_what_the_long_form_repeats_more_often_is_marked() -> None:
+    """`make torture` selects the tests of its long form by their marks."""
+    found = []
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                marks = [ast.unparse(mark) for mark in node.decorator_list]
+                called = {ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+                known = any(mark.startswith(("pytest.mark.long", "given", "rule")) for mark in marks)
+                found += [f"{file.name}::{node.name}"] if "needs.repeats" in called and not known else []
+    assert found == []
 
 
 def test_a_run_that_lacks_nothing_says_so() -> None:

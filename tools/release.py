@@ -19,34 +19,15 @@ import argparse
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from calling import ROOT, ToolError, call
+
 DIST = ROOT / "dist"
 SUMS = "SHA256SUMS"
-
-
-class ReleaseError(Exception):
-    """A release cannot be made; the text is one line."""
-
-
-def call(*words: str | Path, env: dict[str, str] | None = None) -> bytes:
-    """Runs a command in the root of the repository, and returns its output.
-
-    Raises:
-        ReleaseError: The command failed or is missing.
-    """
-    try:
-        done = subprocess.run(words, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise ReleaseError(f"{words[0]} is not installed") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-        raise ReleaseError(f"{' '.join(map(str, words[:3]))} failed: {lines[-1] if lines else 'no output'}")
-    return done.stdout
 
 
 def sources(version: str, folder: Path) -> None:
@@ -94,9 +75,9 @@ def release(key: str | None, uncommitted: bool) -> Path:
         The folder.
     """
     if call("git", "status", "--porcelain") and not uncommitted:
-        raise ReleaseError("there are uncommitted changes; commit them first")
+        raise ToolError("there are uncommitted changes; commit them first")
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    epoch = call("git", "log", "-1", "--format=%ct").decode().strip()
+    epoch = call("git", "log", "-1", "--format=%ct").strip()
     env = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
     target = DIST / f"heapwright-{version}"
     draft = DIST / f".{target.name}.{os.getpid()}"
@@ -126,7 +107,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         folder = release(args.key, args.uncommitted)
-    except ReleaseError as error:
+    except ToolError as error:
         print(f"heapwright: {error}", file=sys.stderr)
         return 1
     for path in sorted(folder.iterdir()):

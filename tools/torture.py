@@ -21,7 +21,7 @@ STATE = ROOT / "build/torture.json"
 LOGS = ROOT / "build/torture"
 TEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "--long")
 # Property tests try more examples in the long form; Hypothesis marks them.
-MORE = "long or hypothesis"
+MORE = "long or longer or hypothesis"
 FUZZ_SECONDS = os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "60")
 
 

@@ -18,7 +18,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -30,7 +29,9 @@ from heapwright.errors import HeapwrightError
 from heapwright.kit.pack import platform_files, write_kit
 from heapwright.platforms import PACKED, PLATFORMS
 
-ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from calling import ROOT, ToolError, call
+
 BUILT = ROOT / "build/platforms"
 WORK = ROOT / "build/wheels"
 TOOLS = ROOT / "build/wheel-tools"
@@ -39,26 +40,6 @@ ARCHES = ("x86_64", "aarch64")
 POLICY = "manylinux_2_17"
 LIMIT = 8_000_000  # bytes of a wheel
 _SOURCES = ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "native/link", "src")
-
-
-class WheelError(Exception):
-    """A wheel cannot be made; the text is one line."""
-
-
-def call(*words: str | Path, env: dict[str, str] | None = None) -> str:
-    """Runs a command in the root of the repository, and returns its output.
-
-    Raises:
-        WheelError: The command failed or is missing.
-    """
-    try:
-        done = subprocess.run(words, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise WheelError(f"{words[0]} is not installed") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise WheelError(f"{' '.join(map(str, words[:3]))} failed: {lines[-1] if lines else 'no output'}")
-    return done.stdout
 
 
 def tool(name: str) -> Path:
@@ -118,7 +99,7 @@ def make_native(arch: str, folder: Path, epoch: int) -> None:
     own = f"{arch}-glibc"
     missing = next((p for p in PLATFORMS if not (BUILT / p / "heapwright-meter").is_file()), None)
     if missing:
-        raise WheelError(f"the platform {missing} is not built: run 'make platforms'")
+        raise ToolError(f"the platform {missing} is not built: run 'make platforms'")
     shutil.copytree(BUILT / own, folder)
     others = [platform for platform in PLATFORMS if platform != own]
     (folder / PACKED).write_bytes(pack(others, folder, epoch))
@@ -129,14 +110,14 @@ def check(wheel: Path, arch: str) -> None:
     """Checks a wheel's size, and by auditwheel that it keeps the promise of its name.
 
     Raises:
-        WheelError: it does not.
+        ToolError: it does not.
     """
     said = re.sub(r"\s+", " ", call(tool("auditwheel"), "show", wheel))
     if f'consistent with the following platform tag: "{POLICY}_{arch}"' not in said:
-        raise WheelError(f"{wheel.name} is not clean: {said}")
+        raise ToolError(f"{wheel.name} is not clean: {said}")
     size = wheel.stat().st_size
     if size >= LIMIT:
-        raise WheelError(f"{wheel.name} has {size:,} bytes; at most {LIMIT:,} are allowed")
+        raise ToolError(f"{wheel.name} has {size:,} bytes; at most {LIMIT:,} are allowed")
 
 
 def make_wheel(arch: str, output: Path, epoch: int) -> Path:
@@ -182,7 +163,7 @@ def main() -> int:
         made.append(args.output / f"heapwright-kit-{version}.tar.gz")
         os.environ["HEAPWRIGHT_PLATFORMS"] = str(BUILT)
         write_kit(made[-1], PLATFORMS)
-    except (WheelError, HeapwrightError, OSError) as error:
+    except (ToolError, HeapwrightError, OSError) as error:
         print(f"heapwright: {error}", file=sys.stderr)
         return 1
     for path in made:

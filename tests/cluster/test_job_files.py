@@ -36,7 +36,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def sweep(program: Callable[..., Path], name: str) -> list[str]:
-    words = ["landscape", "--param", "mmap_threshold", "--step", "4", "--metric", "peak_heap"]
+    words = ["landscape", "--param", "mmap_threshold", "--step", "8", "--metric", "peak_heap"]
     return [*words, "--study", name, "--", str(program("mapping_calls"))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from heapwright.campaign.definition import load_definition
 from heapwright.campaign.run import is_done
 from heapwright.cluster.searches import demands_of
+from tests import needs
 
 from ..processes import runs, wait_for
 from .farm import Farm, free_port
@@ -25,7 +27,7 @@ from .test_losses import evaluations
 pytestmark = pytest.mark.xdist_group("farm")  # one cluster for all processes of pytest
 HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 TEXT = """
-methods = ["random", "sobol"]
+methods = METHODS
 seeds = 2
 budgets = [BUDGET]
 minimize = ["peak_heap"]
@@ -38,16 +40,17 @@ options = ["--proxy", "none", "--no-runtime"]
 name = "recorded"
 trace = "a.hwt"
 """
-SEARCHES = [f"{p}-{m}-BUDGET-{s}" for s in (1, 2) for p in ("calls", "recorded") for m in ("random", "sobol")]
+METHODS = ["random", "sobol"]
 
 
-def prepare(folder: Path, program: Callable[..., Path], budget: int) -> list[Path]:
+def prepare(folder: Path, program: Callable[..., Path], budget: int, methods: list[str] = METHODS) -> list[Path]:
     """Make the definition, its program and recording; return the studies in the folder 'e'."""
     (folder / "prog").symlink_to(program("mapping_calls"))
     words = [HEAPWRIGHT, "record", "-q", "-o", "a.hwt", "--", "./prog"]
     subprocess.run(words, cwd=folder, check=True, capture_output=True)
-    (folder / "e.toml").write_text(TEXT.replace("BUDGET", str(budget)))
-    return [folder / "e" / f"{name.replace('BUDGET', str(budget))}.study" for name in SEARCHES]
+    (folder / "e.toml").write_text(TEXT.replace("BUDGET", str(budget)).replace("METHODS", json.dumps(methods)))
+    names = [f"{p}-{m}-{budget}-{s}" for s in (1, 2) for p in ("calls", "recorded") for m in methods]
+    return [folder / "e" / f"{name}.study" for name in names]
 
 
 def experiment(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -66,15 +69,16 @@ def title(study: Path) -> str:
     return f"{program}, {method}, seed {seed}, budget {budget}"
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(600)
 def test_searches_on_workers_are_those_of_one_machine(
     shared_farm: Farm, program: Callable[..., Path], tmp_path: Path
 ) -> None:
-    studies = prepare(tmp_path, program, 6)
+    studies = prepare(tmp_path, program, 6, METHODS[: needs.repeats(2, 1)])
     done = experiment(tmp_path, "--cluster", shared_farm.address)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "e/searches.csv").open()))
-    assert [(r["evaluations"], r["infeasible"]) for r in rows] == [("6", "0")] * 8
+    assert [(r["evaluations"], r["infeasible"]) for r in rows] == [("6", "0")] * len(studies)
     machines = [r["machines"] for r in rows]
     assert all(len(m.split()) == 1 for m in machines), "one worker makes a whole search"
     assert len(set(machines)) == 2, "both workers are used"

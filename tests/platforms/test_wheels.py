@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -18,18 +17,14 @@ from heapwright.platforms import PACKED
 from tests import needs
 from tests.conftest import ROOT
 from tests.platforms.conftest import BUILT, NAMES
+from tests.tools.loading import load_tool
 
 EPOCH = "1700000000"
 
 
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    spec = spec_from_file_location("wheels_tool", ROOT / "tools/wheels.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return load_tool("wheels", monkeypatch)
 
 
 def need_platforms() -> None:
@@ -113,10 +108,10 @@ def test_a_wheel_that_breaks_its_promise_is_refused(
     promise = 'consistent\nwith the following platform tag: "manylinux_2_{}_x86_64"'
     monkeypatch.setattr(tool, "tool", lambda name: Path(name))
     monkeypatch.setattr(tool, "call", lambda *_words, **_options: promise.format(35))
-    with pytest.raises(tool.WheelError, match="is not clean"):
+    with pytest.raises(tool.ToolError, match="is not clean"):
         tool.check(wheel, "x86_64")
     monkeypatch.setattr(tool, "call", lambda *_words, **_options: promise.format(17))
     tool.check(wheel, "x86_64")
     monkeypatch.setattr(tool, "LIMIT", 1)
-    with pytest.raises(tool.WheelError, match="has 1 bytes; at most 1"):
+    with pytest.raises(tool.ToolError, match="has 1 bytes; at most 1"):
         tool.check(wheel, "x86_64")

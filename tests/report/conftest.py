@@ -12,12 +12,12 @@ import pytest
 from heapwright.report.html import render_report
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
-from tests import needs
+from tests import conftest, needs
 
 from .views import OBJECTIVES, STATES, confirmation, evaluation, view
 
 # One process of pytest-xdist runs all tests of pages, so that each page is rendered once.
-PAGES = pytest.mark.xdist_group("pages")
+PAGES = pytest.mark.xdist_group(conftest.PAGES)
 _RENDERED: dict[str, str] = {}
 
 

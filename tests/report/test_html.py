@@ -23,7 +23,7 @@ from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import Phase, Server
 
 from .conftest import ALL, PAGES, written_once
-from .views import STATES, config, view, with_requirements
+from .views import STATES, config, undrawn, view, with_requirements
 
 pytestmark = PAGES
 
@@ -227,11 +227,10 @@ def test_the_replay_is_told_apart_from_the_program(tmp_path: Path) -> None:
         assert words in text, words
     (study,) = extract(tmp_path / "report.html")["studies"]
     assert [e["replayed"] for e in study["evaluations"]].count(True) == 39
-    found = view()
     proxy = STATES["replayed"]().proxy
     assert proxy is not None
     why = dataclasses.replace(proxy, used=False, why="it allocates nothing", agreement=[])
-    text = said(written(tmp_path, dataclasses.replace(found, proxy=why)))
+    text = said(written(tmp_path, undrawn(proxy=why)))
     assert "The study used no replays. It searched on the program itself, because it allocates nothing." in text
 
 
@@ -295,7 +294,7 @@ def test_what_was_run_is_written_for_people(tmp_path: Path) -> None:
         "/srv/a b",
     ):
         assert words in text, words
-    text = said(written(tmp_path, view(options={"timeout": 0.0, "params": (), "budget_s": 90.0, "expert": False})))
+    text = said(written(tmp_path, undrawn(options={"timeout": 0.0, "params": (), "budget_s": 90.0, "expert": False})))
     for words in ("10 × the default's time, at least 10 s", "all that are safe and apply here", "90.00 s", "no"):
         assert words in text, words
 
@@ -303,7 +302,7 @@ def test_what_was_run_is_written_for_people(tmp_path: Path) -> None:
 def test_a_load_of_phases_is_written_for_people(tmp_path: Path) -> None:
     server = Server(phase=[Phase(["bench", "a b"]), Phase(pause=1.5)], load_metrics=LoadMetrics("wrk", operations=7))
     workload = {"command": ["./server"], "server": msgspec.to_builtins(server)}
-    text = said(written(tmp_path, view(workload=workload)))
+    text = said(written(tmp_path, undrawn(workload=workload)))
     assert "phase: bench 'a b', then pause 1.5 s" in text
     assert "load_metrics: format = wrk, latency_unit = ms, operations = 7" in text
 
@@ -378,7 +377,7 @@ def test_extract_of_something_else(content: bytes | None, message: str, tmp_path
 def test_the_cluster_s_workers_are_listed(tmp_path: Path) -> None:
     busy = Worker("tcp://10.0.0.7:4711", "node7<b>", 12, 60, 45.0, 50.0, lost=True, refused="")
     other = Worker("tcp://10.0.0.8:4711", "node8", 0, 0, 0.0, 50.0, lost=False, refused="it has no program z3")
-    text = said(written(tmp_path, dataclasses.replace(view(), workers=[busy, other])))
+    text = said(written(tmp_path, undrawn(workers=[busy, other])))
     assert "2 workers; each block" in text
     assert "node7<b>tcp://10.0.0.7:4711601245.00 s90%lost" in text
     assert "0%refused: it has no program z3" in text

@@ -131,6 +131,12 @@ def without_gain() -> StudyView:
     return view(picks={}, claim=study_claim({}, OBJECTIVES, True), hazards=[])
 
 
+def undrawn(**changes: Any) -> StudyView:
+    """A finished study without anything to draw: its page takes a twentieth of the time."""
+    nothing: dict[str, Any] = {"picks": {}, "evaluations": [], "front": [], "series": {}}
+    return view(**nothing, claim=study_claim({}, OBJECTIVES, True), **changes)
+
+
 def with_requirements() -> StudyView:
     """A pick with a requirement in each state."""
     memory = view().picks["memory"]

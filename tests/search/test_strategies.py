@@ -101,13 +101,16 @@ def test_another_seed_gives_other_points(method: str) -> None:
 
 
 @pytest.mark.few(1)
+@pytest.mark.longer
 def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
     import numpy as np
+
+    from tests import needs
 
     def once(noise: int) -> list[list[Point]]:
         random.seed(noise)
         np.random.seed(noise)
-        return take(method, SPACES["mixed"], budget=120)
+        return take(method, SPACES["mixed"], budget=needs.repeats(120, 60))
 
     assert once(1) == once(2)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,23 +11,12 @@ import pytest
 from heapwright.experiment.stats import ratio_interval
 from heapwright.study.options import CONFIRM_LOOK, Options
 from heapwright.tuning.confirm import settled
+from tests.tools.loading import load_tool
 
 STUDIES = 1500
 
 
-def load_tool() -> Any:
-    """tools/coverage.py as a module; tools are no package."""
-    path = Path(__file__).parents[2] / "tools/coverage.py"
-    spec = importlib.util.spec_from_file_location("coverage_tool", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tool = load_tool()
+tool = load_tool("coverage")
 RECORDED = dict(tool.recorded())
 AT_RANDOM = [name for name in RECORDED if name.endswith("at random")]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.runner import LocalRunner
@@ -64,6 +66,7 @@ def claims(found: dict[int, dict[str, Confirmation]], verdict: str) -> set[tuple
     return {(id_, m) for id_, metrics in found.items() for m, c in metrics.items() if c.verdict == verdict}
 
 
+@pytest.mark.longer
 def test_studies_of_nothing_seldom_claim_a_gain() -> None:
     studies = needs.repeats(250, 100)
     wrong = sum(bool(claims(study(seed), "better")) for seed in range(studies))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -109,28 +110,24 @@ def test_a_default_that_fails(script: str, message: str, heapwright: Heapwright)
     assert list(heapwright.folder.iterdir()) == []
 
 
-@pytest.fixture
-def study(heapwright: Heapwright, program: Callable[..., Path]) -> Path:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
     """A short finished study of moody.c."""
-    words = [
-        "tune",
-        "--allocators",
-        "glibc",
-        "--budget",
-        "1",
-        "--pairs",
-        "6:6",
-        "--method",
-        "sobol",
-        "--minimize",
-        "peak_heap",
-    ]
-    done = heapwright(*words, "--study", "s.study", "--", str(program("moody")))
+    heapwright = Heapwright(tmp_path_factory.mktemp("finished"), report=False, forked=True)
+    words = ["tune", "--allocators", "glibc", "--budget", "1", "--pairs", "6:6", "--method", "sobol"]
+    done = heapwright(*words, "--minimize", "peak_heap", "--study", "s.study", "--", str(program("moody")))
     assert done.status == 0, done.err
     return heapwright.folder / "s.study"
 
 
-def test_a_study_of_something_else(heapwright: Heapwright, program: Callable[..., Path], study: Path) -> None:
+@pytest.fixture
+def study(heapwright: Heapwright, finished: Path) -> Path:
+    """A copy of that study in the test's folder."""
+    return Path(shutil.copy(finished, heapwright.folder))
+
+
+def test_a_study_of_something_else(program: Callable[..., Path], finished: Path) -> None:
+    heapwright, study = Heapwright(finished.parent, report=False, forked=True), finished  # where the study was made
     before = study.read_bytes()
 
     def refused(message: str, *words: str, **env: str) -> None:

@@ -16,7 +16,7 @@ from .conftest import Done, Heapwright, environment
 from .workloads import free_port, log_of, write_inputs, write_server
 
 SHORT = ["--allocators", "glibc", "--params", "top_pad", "--proxy", "none", "--budget", "1", "--pairs", "6:6"]
-SHORT += ["--study", "s.study", "--seed", "3"]
+SHORT += ["--no-minify", "--study", "s.study", "--seed", "3"]
 
 
 def tuned(heapwright: Heapwright, *words: str) -> list[str]:

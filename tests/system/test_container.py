@@ -125,23 +125,13 @@ def test_landscape_sweeps_in_the_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("images")
+@pytest.mark.longer
 def test_tune_in_an_image_ends_with_a_setting_that_takes_effect_there(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     study = tmp_path / "s.study"
-    words = [
-        "tune",
-        "--container",
-        GLIBC,
-        "--allocators",
-        "exgen",
-        "--budget",
-        "4",
-        "--pairs",
-        "6",
-        "--study",
-        str(study),
-    ]
+    words = ["tune", "--container", GLIBC, "--allocators", "exgen", "--budget", "2", "--pairs", "6", "--no-minify"]
+    words += ["--study", str(study), *["--search-only"][: needs.repeats(0, 1)]]  # each run starts a container
     assert main([*words, "--json", str(tmp_path / "s.json"), "-q", "--", "work", "100"]) == 0
     found = json.loads((tmp_path / "s.json").read_text())
     assert found["host"]["image_digest"] == digest_of(GLIBC)

@@ -20,7 +20,7 @@ from .test_tune import result, rows
 
 # The note that the Go compiler leaves in its programs.
 GO_NOTE = '.section .note.go.buildid,"a",@note\n.long 3, 4, 4\n.asciz "Go"\n.balign 4\n.ascii "abcd"\n'
-QUICK = ["--study", "s.study", "--minimize", "peak_rss", "--pairs", "6:6", "--json", "-"]
+QUICK = ["--study", "s.study", "--minimize", "peak_rss", "--pairs", "6:6", "--no-minify", "--json", "-"]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ OPTIONS = [
     "--proxy",
     "none",
 ]
-FEW = ["--budget", "8"]  # the last value of an option counts
+FEW = ["--budget", "8", "--no-minify"]  # the last value of an option counts
 KILLS = needs.repeats(6, 3)
 # The grid has two parameters. `local` and the replays do not search top_pad, because under some of its values the peak
 # differs from run to run. Replays of this program are not faster than it, so `--proxy replay` forces them; otherwise

@@ -16,7 +16,7 @@ from .conftest import Heapwright
 from .test_tune import MOODS, result, rows
 
 SCRIPT = "rows = [{'id': i, 'name': str(i)} for i in range(20000)]\nprint(len(rows))\n"
-SHORT = ["--budget", "8", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
+SHORT = ["--budget", "8", "--pairs", "6:6", "--no-minify", "--study", "s.study", "--json", "-"]
 
 
 def test_a_python_script(heapwright: Heapwright) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from .conftest import Heapwright
 from .test_tune import result, rows
 
-QUICK = ["--pairs", "6:6", "--budget", "12", "--allocators", "glibc", "--params", "mmap_threshold,tcache_count,mxfast"]
+# Only the search: each run of the program sleeps for a third of a second.
+QUICK = ["--search-only", "--budget", "4", "--allocators", "glibc", "--params", "mmap_threshold,tcache_count,mxfast"]
 OPTIONS = ["--minimize", "peak_rss", "--study", "s.study", "--json", "-", *QUICK]
 
 

@@ -19,7 +19,7 @@ from .conftest import Done, Heapwright, environment
 
 LINES = "".join(f"{number}\n" for number in range(2000))
 GLIBC = ["--allocators", "glibc", "--params", "top_pad", "--proxy", "none"]
-SHORT = ["tune", *GLIBC, "--budget", "1", "--pairs", "6:6"]
+SHORT = ["tune", *GLIBC, "--budget", "1", "--pairs", "6:6", "--no-minify"]
 GAIN = ["tune", *GLIBC, "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls", "--study", "s.study"]
 # Succeeds only with input, and its output depends on all of the input.
 NEEDS_INPUT = 'read first && echo "$first $(wc -c)"'

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import sqlite3
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 from .conftest import Done, Heapwright
+from .workloads import free_port, write_server
 
 # Two names for the default: nothing reads this variable.
 NOTHING = """
@@ -48,27 +47,6 @@ def result(done: Done) -> dict[str, Any]:
 def rows(study: Path, query: str) -> list[tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(study)) as db:
         return db.execute(query).fetchall()
-
-
-def test_a_planted_gain_is_found_and_confirmed(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    heapwright.report, heapwright.forked = True, False  # as a user runs it
-    path = str(program("large_blocks", "-DROUNDS=5"))
-    words = ["tune", "--allocators", "glibc", "--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast"]
-    words += ["--budget", "24", "--pairs", "8:12", "--study", "s.study"]
-    found = result(heapwright(*words, "--json", "-", "--", path))
-    pick = found["picks"]["time"]
-    cpu = pick["confirmed"]["cpu_s"]
-    assert cpu["verdict"] == "better"
-    assert cpu["ratio"] <= cpu["high"] < 0.8
-    assert pick["claim"].startswith("CPU time ")
-    # The printed setting has the claimed effect: it reduces page faults, which do not depend on the machine's load.
-    line = heapwright("apply", "s.study", "--pick", "time").out
-    (heapwright.folder / "settings").write_text(line)
-    words = ["measure", "--json", "-", "--", "sh", "-c", f'. ./settings; exec "{path}"']
-    plain = result(heapwright("measure", "--json", "-", "--", path))["runs"][0]
-    tuned = result(heapwright(*words))["runs"][0]
-    assert tuned["minor_faults"] < 0.5 * plain["minor_faults"]
-    assert (heapwright.folder / "s.html").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("program_name", ["mapping_calls"])
@@ -155,28 +133,10 @@ def test_search_on_train_and_confirmation_on_test_inputs(heapwright: Heapwright,
     assert found["picks"]["memory"]["settings"] == {"mood": "lean"}
 
 
-SERVER = """
-command = ["{python}", "-m", "http.server", "--bind", "127.0.0.1", "{port}"]
-cwd = "."
-[output]
-compare = "none"
-[server]
-ready_port = {port}
-load = ["{python}", "-c", '''
-import urllib.request
-for _ in range(20):
-    urllib.request.urlopen("http://127.0.0.1:{port}/").read()
-''']
-"""
-
-
 def test_a_server_is_started_loaded_and_stopped(heapwright: Heapwright) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    (heapwright.folder / "w.toml").write_text(SERVER.replace("{python}", sys.executable).replace("{port}", port))
-    words = ["tune", "--workload", "w.toml", "--budget", "2", "--method", "sobol", "--pairs", "6:6"]
-    found = result(heapwright(*words, "--study", "s.study", "--json", "-"))
+    write_server(heapwright.folder, free_port())
+    words = ["tune", "--workload", "server.toml", "--allocators", "glibc,exgen", "--budget", "2", "--method", "sobol"]
+    found = result(heapwright(*words, "--pairs", "6:6", "--study", "s.study", "--json", "-"))
     assert found["baseline"]["wall_s"]["median"] > 0
     assert found["baseline"]["peak_rss_bytes"]["median"] > 5 << 20
     assert {f for (f,) in rows(heapwright.folder / "s.study", "SELECT DISTINCT failure FROM run")} == {""}
@@ -184,7 +144,7 @@ def test_a_server_is_started_loaded_and_stopped(heapwright: Heapwright) -> None:
 
 def test_no_run_begins_after_the_deadline(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """The machine decides how many runs the study makes, but not when it stops."""
-    words = ["tune", "--budget", "10s", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
+    words = ["tune", "--budget", "5s", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
     found = result(heapwright(*words, "--", str(program("mapping_calls"))))
     assert found["baseline"]["wall_s"]["median"] > 0
     extras = [
@@ -192,12 +152,12 @@ def test_no_run_begins_after_the_deadline(heapwright: Heapwright, program: Calla
     ]
     charges = [extra["charged_s"] for extra in extras]
     assert len(charges) > 2
-    assert sum(charges[:-1]) < 10
+    assert sum(charges[:-1]) < 5
 
 
 def test_the_json_keeps_its_contract(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    words = ["tune", "--budget", "6", "--pairs", "6:6", "--study", "s.study", "--json", "r.json"]
-    done = heapwright(*words, "--", str(program("large_blocks", "-DROUNDS=5")))
+    words = ["tune", "--allocators", "glibc,exgen", "--budget", "4", "--pairs", "6:6", "--study", "s.study"]
+    done = heapwright(*words, "--json", "r.json", "--", str(program("large_blocks", "-DROUNDS=5")))
     assert done.status == 0, done.err
     found = json.loads((heapwright.folder / "r.json").read_text())
     assert found["schema_version"] == 1

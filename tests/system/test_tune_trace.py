@@ -20,8 +20,21 @@ from tests import needs
 
 from .conftest import Heapwright
 
-SHORT = ("--minimize", "peak_rss", "--budget", "6", "--pairs", "6", "--study", "s.study", "--json", "t.json")
-TUNE = ("tune", "--trace", "a.hwt", "--test", "b.hwt", "--allocators", "glibc,exgen", *SHORT)
+SHORT = (
+    "--minimize",
+    "peak_rss",
+    "--budget",
+    "6",
+    "--pairs",
+    "6",
+    "--no-minify",
+    "--study",
+    "s.study",
+    "--json",
+    "t.json",
+)
+FILES = ("--trace", "a.hwt", "--test", "b.hwt", "--study", "s.study", "--json", "t.json")
+TUNE = ("tune", *FILES, "--allocators", "glibc,exgen", *SHORT)
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,9 @@ VERBS = ("tune", "compare", "bench", "measure", "apply", "run", "report", "docto
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
     """A finished study with one setting that is certain to help, made once."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("finished"))
+    heapwright = Heapwright(tmp_path_factory.mktemp("finished"), report=False)
     words = ["tune", "--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
+    words += ["--proxy", "none", "--no-runtime", "--no-minify"]
     done = heapwright(*words, "--study", "s.study", "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
     return heapwright.folder / "s.study"

@@ -13,17 +13,18 @@ import pytest
 
 from .conftest import Heapwright
 
-FEW = ("--params", "mmap_max,trim_threshold", "--budget", "16", "--pairs", "8:12")
-TUNE = ("tune", "--allocators", "glibc", *FEW, "--study", "s.study")
+PARAMS = ("--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast", "--budget", "16", "--pairs", "8:12")
+TUNE = ("tune", "--allocators", "glibc", *PARAMS, "--study", "s.study")
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
-    """A directory with ./prog and a study that claims a gain for it."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("verify"), forked=True)
-    shutil.copy(program("large_blocks", "-DROUNDS=5"), heapwright.folder / "prog")
+    """A directory with ./prog and a study that claims a gain for it, made by the installed command."""
+    heapwright = Heapwright(tmp_path_factory.mktemp("verify"))
+    shutil.copy(program("large_blocks", "-DROUNDS=3"), heapwright.folder / "prog")
     done = heapwright(*TUNE, "--json", "t.json", "--exit-code", "--", "./prog")
     assert done.status == 0, done.err
+    heapwright.forked = True
     return heapwright
 
 
@@ -33,6 +34,22 @@ def there(tuned: Heapwright, tmp_path: Path) -> Heapwright:
     for name in ("s.study", "prog", "s.html"):
         shutil.copy2(tuned.folder / name, tmp_path)
     return Heapwright(tmp_path, forked=True)
+
+
+def test_a_planted_gain_is_found_and_confirmed(tuned: Heapwright) -> None:
+    found = json.loads((tuned.folder / "t.json").read_text())
+    pick = found["picks"]["time"]
+    cpu = pick["confirmed"]["cpu_s"]
+    assert cpu["verdict"] == "better"
+    assert cpu["ratio"] <= cpu["high"] < 0.8
+    assert pick["claim"].startswith("CPU time ")
+    # The printed setting has the claimed effect: it reduces page faults, which do not depend on the machine's load.
+    (tuned.folder / "settings").write_text(tuned("apply", "s.study", "--pick", "time").out)
+    for words in (["./prog"], ["sh", "-c", ". ./settings; exec ./prog"]):
+        assert tuned("measure", "--json", f"{len(words)}.json", "--", *words).status == 0
+    plain, set_ = (json.loads((tuned.folder / f"{n}.json").read_text())["runs"][0]["minor_faults"] for n in (1, 3))
+    assert set_ < 0.5 * plain
+    assert (tuned.folder / "s.html").stat().st_size > 10_000
 
 
 @pytest.mark.long

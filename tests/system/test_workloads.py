@@ -209,6 +209,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]
     """A finished study with one setting that is certain to help."""
     heapwright = Heapwright(tmp_path_factory.mktemp("study"), report=False, forked=True)
     words = ["--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
+    words += ["--proxy", "none", "--no-runtime", "--no-minify"]
     done = heapwright("tune", "--study", "s.study", *words, "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
     return str(heapwright.folder / "s.study")

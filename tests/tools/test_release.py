@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -16,17 +15,13 @@ import pytest
 
 from tests import needs
 from tests.conftest import ROOT
+from tests.tools.loading import load_tool
 
 
 @pytest.fixture
-def tool() -> ModuleType:
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The tool as a module."""
-    spec = spec_from_file_location("release_tool", ROOT / "tools/release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("release", monkeypatch)
 
 
 @pytest.fixture
@@ -85,7 +80,7 @@ def test_a_signature_by_gpg(tool: ModuleType, sums: Path, monkeypatch: pytest.Mo
 
 def test_a_missing_key_is_one_line(tool: ModuleType, sums: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNUPGHOME", str(sums.parent))
-    with pytest.raises(tool.ReleaseError) as error:
+    with pytest.raises(tool.ToolError) as error:
         tool.sign(sums, "nobody@example.org")
     assert "\n" not in str(error.value)
 

@@ -23,7 +23,7 @@ from tests.processes import wait_for
 from tests.trace.recording import HEAPWRIGHT, dump, heapwright_record, record_told, recorded
 
 PLAIN = ("-fno-builtin",)
-KILLS = 50
+KILLS = needs.repeats(50, 15)
 
 
 @pytest.fixture
@@ -31,6 +31,7 @@ def cases(program: Callable[..., Path]) -> Path:
     return program("record_cases", *PLAIN)
 
 
+@pytest.mark.longer
 def test_killed_at_any_moment_leaves_a_readable_trace(cases: Path, tmp_path: Path) -> None:
     """The program counts its finished calls in a file; all of them are in the trace."""
     chance = random.Random(7)

@@ -16,6 +16,7 @@ import pytest
 
 from heapwright.trace.pack import native_program, pack
 from heapwright.trace.sampling import LIBRARY
+from tests import needs
 from tests.trace.test_replay import heapwright
 
 Build = Callable[..., Path]
@@ -64,11 +65,12 @@ def test_sample_of_one_is_the_whole_recording(program: Build, tmp_path: Path) ->
 
 @pytest.mark.parametrize("rate", [8, 64])
 @pytest.mark.few(1)
+@pytest.mark.longer
 def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Path) -> None:
     """Ticks are exact; means over time are within five standard errors of those of the complete recording."""
-    churn = program("record_churn")
-    record(tmp_path / "full.hwt", [churn, "1000000"])
-    (process,) = record(tmp_path / "sample.hwt", [churn, "1000000"], "--sample", str(rate))
+    churn = [program("record_churn"), str(needs.repeats(1_000_000, 300_000))]
+    record(tmp_path / "full.hwt", churn)
+    (process,) = record(tmp_path / "sample.hwt", churn, "--sample", str(rate))
     full, sample = info(tmp_path / "full.hwt"), info(tmp_path / "sample.hwt")
     assert process["sample"] == rate
     assert abs(sample["allocations"] - full["allocations"]) <= 2 * rate
@@ -224,9 +226,10 @@ def test_bounded_file_over_a_billion_events(program: Build, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("bound", ["", "4M"])
 @pytest.mark.few(1)
+@pytest.mark.longer
 def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_path: Path) -> None:
     churn, library = program("record_churn"), native_program("heapwright-trace").parent / "lib" / LIBRARY
-    for number in range(20):
+    for number in range(0, 20, needs.repeats(1, 4)):
         folder = tmp_path / str(number)
         folder.mkdir()
         env = {
