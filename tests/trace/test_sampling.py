@@ -68,7 +68,7 @@ def test_sample_of_one_is_the_whole_recording(program: Build, tmp_path: Path) ->
 @pytest.mark.longer
 def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Path) -> None:
     """Ticks are exact; means over time are within five standard errors of those of the complete recording."""
-    churn = [program("record_churn"), str(needs.repeats(1_000_000, 300_000))]
+    churn: list[str | Path] = [program("record_churn"), str(needs.repeats(1_000_000, 300_000))]
     record(tmp_path / "full.hwt", churn)
     (process,) = record(tmp_path / "sample.hwt", churn, "--sample", str(rate))
     full, sample = info(tmp_path / "full.hwt"), info(tmp_path / "sample.hwt")
