@@ -6,8 +6,8 @@
     .venv/bin/python tools/papers_searches.py confirm examples/heap-landscapes.toml out/landscapes/searches
 
 `record` records the programs of papers_tables.py: PROGRAM.hwt in the folder, and their inputs beside them. `confirm`
-runs each program under Massif at its defaults and under the best configuration of each search. It prints what the
-replays predicted and what Massif says. The folder of the searches keeps Massif's peaks, so `confirm` goes on where it
+runs each program under Massif at its defaults and under the best configuration of each search. It prints the
+prediction of the replays and the figure of Massif. The folder of the searches keeps Massif's peaks, so `confirm` goes on where it
 stopped.
 """
 
