@@ -88,7 +88,7 @@ def test_a_run_ends_with_the_count(workers: str, tmp_path: Path) -> None:
     said = last_lines("--long")
     assert counts.format(0) in said
     assert "9 passed" in said
-    assert "5 passed" in last_lines("--long", "-m", "long"), "the cases that the short form leaves out, for make torture"
+    assert "5 passed" in last_lines("--long", "-m", "long"), "all cases that the short form leaves out"
 
 
 def test_what_the_long_form_repeats_more_often_is_marked() -> None:

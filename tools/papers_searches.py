@@ -7,8 +7,8 @@
 
 `record` records the programs of papers_tables.py: PROGRAM.hwt in the folder, and their inputs beside them. `confirm`
 runs each program under Massif at its defaults and under the best configuration of each search. It prints the
-prediction of the replays and the figure of Massif. The folder of the searches keeps Massif's peaks, so `confirm` goes on where it
-stopped.
+prediction of the replays and the figure of Massif. The folder of the searches keeps Massif's peaks, so `confirm` goes
+on after an interruption.
 """
 
 from __future__ import annotations
