@@ -156,7 +156,7 @@ def _spread(values: list[float]) -> str:
 
 
 def record(folder: Path, names: list[str]) -> None:
-    """Record programs of papers_tables.py.
+    """Record programs of papers_tables.py, unless a recording is there: searches are only compared on the same one.
 
     Args:
         folder: where the traces go; the inputs go to its folder 'inputs'.
@@ -164,8 +164,10 @@ def record(folder: Path, names: list[str]) -> None:
     """
     (folder / "inputs").mkdir(parents=True, exist_ok=True)
     folder = folder.absolute()
-    command = [str(Path(sys.executable).with_name("heapwright")), "record", "-q", "--force", "-o"]
+    command = [str(Path(sys.executable).with_name("heapwright")), "record", "-q", "-o"]
     for name, workload in workloads(folder / "inputs", names):
+        if (folder / f"{name}.hwt").exists():
+            continue
         file = Path(f"{name}.toml")
         target = ["--workload", str(file)] if file.exists() else ["--", *workload.file.command]
         subprocess.run([*command, str(folder / f"{name}.hwt"), *target], stdout=subprocess.DEVNULL, check=True)
