@@ -52,7 +52,8 @@ class Platform:
         if self.foreign and self.name.endswith("musl"):
             return [str(BUILT / "tools/aarch64-musl-gcc")]  # by tools/musl_programs
         if self.name.endswith("musl"):
-            return [needs.command("musl-gcc")]
+            # libgcc's choice of atomic operations calls a function that only glibc has
+            return [needs.command("musl-gcc"), *(["-mno-outline-atomics"] if self.name.startswith("aarch64") else [])]
         return [needs.command("aarch64-linux-gnu-gcc" if self.foreign else "gcc")]
 
     def words(
