@@ -50,7 +50,7 @@ for _, v in pairs(kept) do total = total + #v.name end
 local parts = {} for i = 1, 2000 do parts[#parts + 1] = ('%d,'):format(i) end
 print(total, #table.concat(parts), select(2, table.concat(parts):gsub('1', '')))
 """
-# Only what the shell has built in: it starts no program, which qemu's user emulation could not run.
+# The shell uses built-in commands only, because qemu's user emulation cannot start another program.
 SHELL = """
 i=0; while [ $i -lt 300 ]; do i=$((i + 1)); text="$text $i"; done; echo ${#text}
 total() { n=0; while read -r a b; do n=$((n + a)); kept="$kept$b"; done; echo $n ${#kept}; }
