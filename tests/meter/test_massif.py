@@ -23,8 +23,8 @@ from tests import needs
 from ..processes import alive, wait_for
 
 PAGE = 4096
-# Libraries of arm64 are aligned to 64 KiB. glibc maps more and unmaps what is around them: how many
-# calls that takes depends on the address.
+# Libraries of arm64 are aligned to 64 KiB. glibc maps more memory and unmaps the rest, and the number of these calls
+# depends on addresses.
 FIXED_ADDRESSES = ("setarch", "-R") if platform.machine() == "aarch64" else ()
 
 # vgpreload_core.so (20,480 + 4,096 + 4,096 + 8,192) and the page Valgrind keeps below the first stack pointer on
