@@ -54,7 +54,7 @@ print(total, #table.concat(parts), select(2, table.concat(parts):gsub('1', '')))
 SHELL = """
 i=0; while [ $i -lt 300 ]; do i=$((i + 1)); text="$text $i"; done; echo ${#text}
 total() { n=0; while read -r a b; do n=$((n + a)); kept="$kept$b"; done; echo $n ${#kept}; }
-i=0; while [ $i -lt 200 ]; do i=$((i + 1)); printf '%d line%s\\n' $i "$text"; done | total
+i=0; while [ $i -lt 25 ]; do i=$((i + 1)); printf '%d line%s\\n' $i "$text"; done | total
 """
 AWK = """BEGIN {
   for (i = 1; i < 20000; i++) { seen[i % 50] = seen[i % 50] i; if (i % 700 == 0) delete seen[i % 50] }
