@@ -25,10 +25,10 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture results lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64-units wheels test-wheels release peers format lock sbom clean help
+.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture results lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64 test-arm64-units wheels test-wheels release peers format lock sbom clean help
 
 help:
-	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz results lint sanitize analyze peers platforms test-platforms test-arm64-units wheels test-wheels native format lock sbom release clean"
+	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz results lint sanitize analyze peers platforms test-platforms test-arm64 test-arm64-units wheels test-wheels native format lock sbom release clean"
 
 build: $(VENV)/.installed
 
@@ -105,7 +105,16 @@ platforms:
 # Runs tests of the platforms: musl's programs by its own loader, arm64's by qemu's user emulation.
 test-platforms: build platforms
 	@tools/debian_source musl:arm64 build/platforms/sources >/dev/null
+	tools/musl_programs
+	tools/musl_tests
 	$(BIN)/python -m pytest tests/platforms
+
+# Runs tests in an emulated arm64 machine (docs/platforms.md); LONG=1 runs all of them, with 16 KiB pages, too.
+test-arm64:
+	@tools/setup platforms
+	@tools/setup machine
+	tools/platforms aarch64-glibc aarch64-musl
+	tools/arm64_machine $(if $(LONG),--long)
 
 # Runs the unit tests of the allocators on arm64, by qemu's user emulation.
 test-arm64-units: platforms

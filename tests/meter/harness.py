@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..processes import PACE
+
 MIB = 1 << 20
 SMALL = 6 * MIB  # memory of a small C program besides its own allocations
 BACKENDS = ("notify", "ptrace", "poll")
@@ -36,7 +38,7 @@ class Meter:
 
     def run(self, *command: str | Path, options: Sequence[str] = (), **more: Any) -> Ran:
         done = subprocess.run(
-            self.words(command, *options), capture_output=True, text=True, check=False, timeout=60, **more
+            self.words(command, *options), capture_output=True, text=True, check=False, timeout=60 * PACE, **more
         )
         return Ran(done.returncode, done.stdout, done.stderr, self.ledger() if self.report.exists() else {})
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests import needs
 
-from ..processes import wait_for
+from ..processes import PACE, wait_for
 from .harness import MIB, SMALL, Meter
 
 COUNTED = MIB  # the kernel adds what each CPU counts of resident memory now and then: 32 pages or more are left out
@@ -52,7 +52,7 @@ def test_a_look_within_exec_takes_no_stack_for_heap(exact_meter: Meter) -> None:
     """The kernel grows the stack by 128 KiB late in exec; the test corrects the rare reading from before that."""
     one, many = (
         exact_meter.behave("exec-often", n, options=["--interval-ms", "1"])
-        for n in ("0", str(needs.repeats(2000, 500)))
+        for n in ("0", str(needs.repeats(2000, 500) // PACE))
     )
     assert many["peak_heap_bytes"] == one["peak_heap_bytes"]
 
@@ -105,7 +105,7 @@ def test_a_process_lives_on_without_its_first_thread(any_meter: Meter) -> None:
     assert (ledger["processes"], ledger["max_threads"]) == (1, 2)
     assert 64 * MIB <= ledger["peak_heap_bytes"] <= 64 * MIB + 3 * SMALL
     # 64 MiB for 300 ms: a step, not a line that rises from zero.
-    assert ledger["mean_rss_bytes"] >= 0.8 * 0.3 / ledger["wall_s"] * 64 * MIB
+    assert ledger["mean_rss_bytes"] >= 0.8 * 0.3 * PACE / ledger["wall_s"] * 64 * MIB
 
 
 def test_a_dead_child_that_nobody_waits_for_is_one_process(any_meter: Meter) -> None:
@@ -131,7 +131,7 @@ def test_metering_changes_nothing(name: str, any_meter: Meter, program: Callable
 def test_means_of_a_known_course(any_meter: Meter) -> None:
     ledger = any_meter.behave("steps")
     # 64 MiB for 300 ms of at least 600 ms; longer if the machine starts or ends processes slowly.
-    share = 0.3 / ledger["wall_s"]
+    share = 0.3 * PACE / ledger["wall_s"]
     for metric in ("mean_heap_bytes", "mean_rss_bytes"):
         assert 0.8 * share * 64 * MIB <= ledger[metric] <= 0.7 * 64 * MIB + SMALL, metric
     assert 64 * MIB <= ledger["peak_heap_bytes"] <= 64 * MIB + SMALL
@@ -178,7 +178,8 @@ def test_mappings_are_counted(exact_meter: Meter) -> None:
 
 def test_polling_takes_the_interval_it_is_told(meter_with: Callable[[str], Meter]) -> None:
     often, rarely = (
-        meter_with("poll").behave("zombie", options=["--interval-ms", interval])["samples"] for interval in ("1", "100")
+        meter_with("poll").behave("zombie", options=["--interval-ms", str(interval)])["samples"]
+        for interval in (1, 100 * PACE)
     )
     assert rarely <= 4 < 20 <= often
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests import needs
 
-from ..processes import alive, wait_for
+from ..processes import PACE, alive, wait_for
 from .harness import MIB, SMALL, Meter
 
 IOCTL = {"x86_64": "16", "aarch64": "29"}[platform.machine()]  # by which the meter takes calls and answers them
@@ -77,7 +77,7 @@ def test_the_output_ends_with_the_target(any_meter: Meter, pids: Path) -> None:
 
 def test_a_timeout_ends_the_whole_tree(any_meter: Meter, pids: Path) -> None:
     script = f"trap '' TERM; (sleep 1000 & echo $! >>{pids}; wait) & echo $$ $! >>{pids}; wait; wait"
-    ran = any_meter.run("/bin/sh", "-c", script, options=["--timeout", "0.5", "--kill-grace", "0.2"])
+    ran = any_meter.run("/bin/sh", "-c", script, options=["--timeout", str(0.5 * PACE), "--kill-grace", "0.2"])
     assert (ran.ledger["timed_out"], ran.ledger["signal"]) == (True, signal.SIGKILL)
     assert len(numbers(pids)) == 3
     wait_for(lambda: gone(numbers(pids)))
@@ -85,12 +85,12 @@ def test_a_timeout_ends_the_whole_tree(any_meter: Meter, pids: Path) -> None:
 
 def test_a_timeout_asks_first(any_meter: Meter) -> None:
     script = "trap 'exit 7' TERM; while :; do sleep 0.05; done"
-    ran = any_meter.run("/bin/sh", "-c", script, options=["--timeout", "0.3", "--kill-grace", "50"])
+    ran = any_meter.run("/bin/sh", "-c", script, options=["--timeout", str(0.3 * PACE), "--kill-grace", "50"])
     assert (ran.ledger["timed_out"], ran.ledger["exit_code"]) == (True, 7)
 
 
 def test_a_timeout_ends_what_is_stopped(any_meter: Meter) -> None:
-    ran = any_meter.run("/bin/sh", "-c", "kill -STOP $$", options=["--timeout", "0.3", "--kill-grace", "0.1"])
+    ran = any_meter.run("/bin/sh", "-c", "kill -STOP $$", options=["--timeout", str(0.3 * PACE), "--kill-grace", "0.1"])
     assert (ran.ledger["timed_out"], ran.ledger["signal"]) == (True, signal.SIGKILL)
 
 

@@ -49,15 +49,23 @@ class Platform:
 
     def compiler(self) -> list[str]:
         """The command that compiles C for it."""
-        if self.name == "aarch64-musl":
-            return [str(BUILT / "tools/aarch64-musl-cc"), "-g0"]
-        names = {"x86_64-glibc": "gcc", "x86_64-musl": "musl-gcc", "aarch64-glibc": "aarch64-linux-gnu-gcc"}
-        return [needs.command(names[self.name])]
+        if self.foreign and self.name.endswith("musl"):
+            return [str(BUILT / "tools/aarch64-musl-gcc")]  # by tools/musl_programs
+        if self.name.endswith("musl"):
+            # libgcc's choice of atomic operations calls a function that only glibc has
+            return [needs.command("musl-gcc"), *(["-mno-outline-atomics"] if self.name.startswith("aarch64") else [])]
+        return [needs.command("aarch64-linux-gnu-gcc" if self.foreign else "gcc")]
 
-    def run(
+    def words(
         self, *words: str | Path, preload: Path | None = None, env: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs one of its programs, by an emulator if it is foreign; variables are the program's."""
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command that runs one of its programs, by an emulator if it is foreign, and its environment.
+
+        Args:
+            words: the program and its arguments.
+            preload: a library.
+            env: more variables of the program.
+        """
         drop = ("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD", "EXGEN_", "REAPER_", "HEAPWRIGHT_")
         base = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
         own = {**({"LD_PRELOAD": str(preload)} if preload else {}), **(env or {})}
@@ -66,7 +74,14 @@ class Platform:
             options = [word for key, value in own.items() for word in ("-E", f"{key}={value}")]
             command = [needs.command("qemu-aarch64"), "-L", self.root, *options, *command]
             own.pop("LD_PRELOAD", None)  # the others also in /proc/self/environ, which is the emulator's
-        return subprocess.run(command, env={**base, **own}, capture_output=True, text=True, timeout=280, check=False)
+        return command, {**base, **own}
+
+    def run(
+        self, *words: str | Path, preload: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs one of its programs; the arguments are those of `words`."""
+        command, variables = self.words(*words, preload=preload, env=env)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
 
 
 @pytest.fixture(scope="session", params=NAMES)
@@ -79,11 +94,11 @@ def built(request: pytest.FixtureRequest) -> Platform:
 
 @pytest.fixture(scope="session")
 def runnable(built: Platform) -> Platform:
-    if built.name == "aarch64-musl" and not Path(built.root).is_dir():
-        needs.not_built("musl for aarch64 (make platforms)")
+    if built.name == "aarch64-musl" and built.foreign and not Path(built.compiler()[0]).exists():
+        needs.not_built("a compiler of musl for aarch64 (tools/musl_programs)")
     if built.foreign and built.name == "aarch64-glibc" and not Path(built.root, "lib/libc.so.6").exists():
         needs.missing("libc6-dev-arm64-cross")
-    if built.name == "x86_64-musl":
+    if built.name.endswith("musl"):
         needs.command("musl-gcc")
     return built
 

@@ -33,8 +33,6 @@ def test_preloaded(runnable: Platform, compiled: Callable[..., Path], name: str)
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_linked_into_a_static_program(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
-    if runnable.name == "aarch64-musl":
-        pytest.xfail("zig would build a static musl first; tests/platforms links x86_64's")
     library = str(runnable.folder / f"lib/lib{name}.a")
     path = compiled(runnable, "platform_cases", "-static", "-Wl,-u,__pthread_create", library)
     variable = name.partition("-")[0].upper() + "_OPTIONS"

@@ -47,7 +47,10 @@ int main(int argc, char** argv) {
     }
   };
   run_rows(heapwright::api::kStandardRows);
+#ifdef __GLIBC__
   run_rows(heapwright::api::kGlibcRows);
+#endif
+  run_rows(heapwright::api::kLibraryRows);
   run_rows(heapwright::api::kNewRows);
   return 0;
 }

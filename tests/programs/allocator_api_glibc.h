@@ -1,5 +1,5 @@
 // Defines the rows about glibc's extensions (mallopt, mallinfo2, malloc_trim, malloc_stats, malloc_info, and the
-// __libc_ names of its functions) and about the sized frees of C23.
+// __libc_ names of its functions), which musl lacks, and about the sized frees of C23.
 #pragma once
 
 #include <dlfcn.h>
@@ -61,8 +61,14 @@ void written(Answer& answer, int to, Call call, const char* begins) {
 // Finds a function that the C library also exports under another name. free must accept its blocks.
 template <class Function>
 Function* alias(const char* name, const char* version = nullptr) {
-  void* const found = version == nullptr ? dlsym(RTLD_DEFAULT, name) : dlvsym(RTLD_DEFAULT, name, version);
-  return reinterpret_cast<Function*>(found);
+#ifdef __GLIBC__
+  if (version != nullptr) {
+    return reinterpret_cast<Function*>(dlvsym(RTLD_DEFAULT, name, version));
+  }
+#else
+  (void)version;
+#endif
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
 // Obtains blocks from `take` and frees them. It frees many, so that a corrupted free list shows.
@@ -83,6 +89,7 @@ void freed(Answer& answer, Take take) {
   answer.add("works");
 }
 
+#ifdef __GLIBC__
 inline const Row kGlibcRows[] = {
     {"mallopt(M_MMAP_THRESHOLD)", [](Answer& a) { a.add("%d", mallopt(M_MMAP_THRESHOLD, 1 << 20)); }},
     {"mallopt(M_TRIM_THRESHOLD)", [](Answer& a) { a.add("%d", mallopt(M_TRIM_THRESHOLD, 1 << 20)); }},
@@ -200,6 +207,11 @@ inline const Row kGlibcRows[] = {
        }
        freed(a, [] { return malloc(100); });
      }},
+};
+#endif
+
+// Rows that do not need glibc.
+inline const Row kLibraryRows[] = {
     {"strdup and asprintf give malloc's blocks",
      [](Answer& a) {
        const char* volatile text =

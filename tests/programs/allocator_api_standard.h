@@ -140,10 +140,12 @@ inline const Row kStandardRows[] = {
     {"valloc(1)", GIVEN(valloc(1), 1, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)))},
     {"valloc(0)", GIVEN(valloc(zero), 0, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)))},
     {"valloc(SIZE_MAX)", REFUSED(valloc(huge))},
+#ifdef __GLIBC__
     {"pvalloc(1)", GIVEN(pvalloc(1), 4096, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)))},
     {"pvalloc(0)", GIVEN(pvalloc(zero), 0, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)))},
     {"pvalloc(4097)", GIVEN(pvalloc(4097), 8192, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)))},
     {"pvalloc(SIZE_MAX)", REFUSED(pvalloc(huge))},
+#endif
     {"malloc_usable_size(NULL)", [](Answer& a) { a.add("%zu", malloc_usable_size(nullptr)); }},
     {"malloc_usable_size, aligned",
      [](Answer& a) {

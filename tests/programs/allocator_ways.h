@@ -46,7 +46,9 @@ inline constexpr Way kWays[] = {
        return posix_memalign(&block, a, n) == 0 ? block : nullptr;
      }},
     {"valloc", Family::kOldAligned, Shape::kValloc, [](std::size_t n, std::size_t) { return valloc(n); }},
+#ifdef __GLIBC__
     {"pvalloc", Family::kOldAligned, Shape::kPvalloc, [](std::size_t n, std::size_t) { return pvalloc(n); }},
+#endif
     {"new", Family::kNew, Shape::kAny, [](std::size_t n, std::size_t) { return ::operator new(n); }},
     {"new nothrow", Family::kNew, Shape::kAny,
      [](std::size_t n, std::size_t) { return ::operator new(n, std::nothrow); }},

@@ -109,7 +109,12 @@ class Worker {
       too_much();
     } else if (dice == 291 && random_.once_in(2)) {
       scene.doing = "malloc_trim";
-      malloc_trim(random_.below(2) * 65536);
+      const std::uint64_t kept = random_.below(2) * 65536;
+#ifdef __GLIBC__
+      malloc_trim(kept);
+#else
+      (void)kept;
+#endif
     } else if (dice == 292 && random_.once_in(2) && options.fork && !scene.child) {
       try_fork();
     } else if (random_.below(100) < phases_.growth) {

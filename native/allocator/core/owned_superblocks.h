@@ -111,7 +111,7 @@ class OwnedSuperblocks {
   class Guard {
    public:
     explicit Guard(OwnedSuperblocks& heap)
-        : heap_(heap), held_(heap.pool_->threaded && !platform::single_threaded()) {
+        : heap_(heap), held_(heap.pool_->threaded && platform::may_have_threads(true)) {
       if (held_) {
         heap_.lock_.lock();
       }

@@ -69,7 +69,8 @@ void write_error(const char* text, std::size_t length);
 [[noreturn]] void abort_process();
 
 // Whether the process has had one thread so far, as far as the C library says. It does not know of
-// threads made by a bare system call.
+// threads made by a bare system call. A C library that does not say makes this true, so a lock asks
+// may_have_threads().
 inline bool single_threaded() { return &__libc_single_threaded == nullptr || __libc_single_threaded != 0; }
 // Whether there may be more threads than one. musl and glibc before 2.32 do not say.
 //

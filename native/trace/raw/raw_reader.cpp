@@ -138,7 +138,8 @@ bool Reader::next(Event& event) {
     }
     const TimedRecord record = head.record;
     advance(i);
-    if (record.born != ~std::uint64_t{0} && !window_begun_) {
+    // A recording without a window has such records only if it is damaged.
+    if (record.born != ~std::uint64_t{0} && header_.window_begin && !window_begun_) {
       born_.push_back(record);
       continue;
     }

@@ -2,6 +2,9 @@
 #include "core/owned_superblocks.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "core/remote_frees.h"
@@ -222,6 +225,22 @@ TEST_F(OwnedSuperblocksTest, CollectionIsDueAfterSoManyNewSuperblocks) {
   }
   EXPECT_TRUE(mine.collection_due());
   EXPECT_FALSE(mine.collection_due()) << "it counts anew";
+}
+
+// musl and glibc before 2.32 do not tell whether there are threads.
+TEST_F(OwnedSuperblocksTest, AThreadWaitsForTheLockWhateverTheCLibraryTells) {
+  Owned::become_threaded(pool);
+  mine.lock().lock();
+  std::atomic<bool> collected = false;
+  std::thread another([&] {
+    mine.collect_remote_frees();
+    collected = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(collected);
+  mine.lock().unlock();
+  another.join();
+  EXPECT_TRUE(collected);
 }
 
 }  // namespace

@@ -289,6 +289,7 @@ TEST(ReaperThreads, AChildOfForkCanGoOnWhatsoeverTheOthersWereDoing) {
   for (auto& thread : threads) {
     thread.join();
   }
+  expect_empty(market);
 }
 
 }  // namespace

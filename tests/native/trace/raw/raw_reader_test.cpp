@@ -330,6 +330,16 @@ TEST(RawReader, AKilledProcessIsCutShort) {
   EXPECT_FALSE(read_built(raw).loss.cut_short);
 }
 
+// Only a recording with a window has ranks by birth; a damaged one may have them anywhere.
+TEST(RawReader, ABirthWithoutAWindowDoesNotHoldAnEventBack) {
+  RawBuilder raw;
+  raw.other(0, 10, Other::kBorn, 3);
+  raw.event(0, 10, Tag::kMalloc, 0x1000, 10);
+  const Read read = read_built(raw);
+  ASSERT_EQ(read.events.size(), 2U);
+  EXPECT_EQ(read.events[1].kind, Kind::kMalloc);
+}
+
 TEST(RawReader, AnyBytesGiveAPossibleTrace) {
   const std::vector<std::uint8_t> good = random_recording(3).bytes();
   for (unsigned seed = 0; seed < 60; ++seed) {
