@@ -118,7 +118,11 @@ def test_options_in_the_studys_terms() -> None:
     ("words", "message", "hint"),
     [
         ("--minimize peek_rss", "unknown metric 'peek_rss'", "did you mean 'peak_rss'?"),
-        ("--method nsga3", "unknown method 'nsga3'", "did you mean 'nsga2'?"),
+        (
+            "--method nsga3",
+            "unknown method 'nsga3'",
+            "did you mean 'nsga2'?; the package of a method of your own must be installed here",
+        ),
         ("--budget 1h30m", "--budget '1h30m' is neither a count nor a time", "for example 200, 90s, 15m or 2h"),
     ],
 )
