@@ -106,7 +106,7 @@ platforms:
 test-platforms: build platforms
 	@tools/debian_source musl:arm64 build/platforms/sources >/dev/null
 	tools/musl_programs
-	tools/musl_tests
+	tools/platform_tests
 	$(BIN)/python -m pytest tests/platforms
 
 # Runs tests in an emulated arm64 machine (docs/platforms.md); LONG=1 runs all of them, with 16 KiB pages, too.
