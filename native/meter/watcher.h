@@ -141,6 +141,7 @@ class Watcher {
   double next_count_ = 0;
   double next_refresh_ = 0;
   double next_group_ = 0;
+  double next_usage_ = 0;
 };
 
 }  // namespace heapwright::meter

@@ -158,16 +158,21 @@ void Watcher::read_huge(double time, bool exiting) {
   }
 }
 
-// Finds the memory cgroup of the tree and reads its figures.
+// Finds the memory cgroup of the tree and reads its figures. To find it takes longer than to read it, so the
+// figures are read more often.
 void Watcher::look_at_group(double time) {
+  const double began = cpu_now();
   if (time < next_group_) {
+    if (time >= next_usage_) {
+      group_.read();
+      next_usage_ = time + kGroupShare * (cpu_now() - began);
+    }
     return;
   }
   if (!processes_.contains(root_)) {  // its id may belong to another process
     group_.read();
     return;
   }
-  const double began = cpu_now();
   std::vector<pid_t> tree;
   for (const auto& [process, state] : processes_) {
     if (!state.ending) {
