@@ -22,8 +22,8 @@ from heapwright.units import (
 )  # fmt: skip
 
 __all__ = [
-    "METRICS", "NUMERIC", "REPLAYABLE", "Kind", "Metric", "Unit", "find_metric", "show_bytes", "show_count",
-    "show_estimate", "show_latency", "show_rate", "show_seconds",
+    "METRICS", "NUMERIC", "REPLAYABLE", "REPLAYABLE_SHORT", "Kind", "Metric", "Unit", "find_metric", "show_bytes",
+    "show_count", "show_estimate", "show_latency", "show_rate", "show_seconds",
 ]  # fmt: skip
 
 Kind = Literal["memory", "time", "count", "output"]
@@ -429,6 +429,7 @@ _ALL = (
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
 NUMERIC: tuple[str, ...] = tuple(m.key for m in _ALL if m.kind != "output")
 REPLAYABLE: frozenset[str] = frozenset(m.key for m in _ALL if m.replayable)
+REPLAYABLE_SHORT = ", ".join(m.short for m in _ALL if m.replayable)  # for messages
 
 
 def find_metric(name: str) -> Metric:

@@ -28,7 +28,7 @@ import msgspec
 
 from heapwright.allocators.presets import load_preset
 from heapwright.errors import UsageError
-from heapwright.metrics import METRICS, REPLAYABLE
+from heapwright.metrics import REPLAYABLE, REPLAYABLE_SHORT
 from heapwright.objectives import parse_objectives
 from heapwright.search.methods import check_method
 from heapwright.tomlfile import key_line, load_toml_and_text
@@ -160,8 +160,7 @@ def load_definition(path: Path) -> Definition:
     if any(p.traces for p in definition.program):
         for metric in parse_objectives(",".join(definition.minimize)) if definition.minimize else ():
             if metric.key not in REPLAYABLE:
-                known = ", ".join(METRICS[m].short for m in METRICS if m in REPLAYABLE)
-                raise fail("minimize", f"a replay cannot tell {metric.label}; a trace has {known}")
+                raise fail("minimize", f"a replay cannot tell {metric.label}; a trace has {REPLAYABLE_SHORT}")
     if definition.preset:
         load_preset(definition.preset)
     for options in (definition.options, *(p.options for p in definition.program)):

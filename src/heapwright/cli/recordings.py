@@ -94,12 +94,13 @@ def refuse_unreplayable(metrics: Sequence[str]) -> None:
     Raises:
         UsageError: one of the metrics is of that kind.
     """
-    from heapwright.metrics import METRICS, REPLAYABLE
+    from heapwright.metrics import METRICS, REPLAYABLE, REPLAYABLE_SHORT
 
     for key in metrics:
         if key not in REPLAYABLE:
-            known = ", ".join(METRICS[m].short for m in METRICS if m in REPLAYABLE)
-            raise UsageError(f"a replay cannot tell {METRICS[key].label} ({key})", f"with --trace choose among {known}")
+            raise UsageError(
+                f"a replay cannot tell {METRICS[key].label} ({key})", f"with --trace choose among {REPLAYABLE_SHORT}"
+            )
 
 
 @contextmanager
