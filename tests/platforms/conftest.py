@@ -84,6 +84,22 @@ class Platform:
         return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
 
 
+def made_for(name: str, made: Path, tool: str) -> Platform:
+    """The platform of this name, whose programs run here; skips the test if they are not built.
+
+    Args:
+        name: of the platform.
+        made: the last file that the tool makes for it.
+        tool: the program of tools/ that builds them.
+    """
+    found = Platform(name)
+    if not made.exists():
+        needs.not_built(f"programs for {name} (tools/{tool})")
+    if found.foreign:
+        needs.command("qemu-aarch64")
+    return found
+
+
 @pytest.fixture(scope="session", params=NAMES)
 def built(request: pytest.FixtureRequest) -> Platform:
     found = Platform(request.param)

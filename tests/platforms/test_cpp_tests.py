@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import needs
 from tests.allocator.conftest import FLAGS, GLIBC
 from tests.allocator.test_api import AS_GOOD, OURS, table
-from tests.platforms.conftest import BUILT, LIBRARIES, Platform
+from tests.platforms.conftest import BUILT, LIBRARIES, Platform, made_for
 from tests.torture.test_fuzz import CORPORA
 
 # qemu's user emulation has no huge pages, and a reserved range of addresses looks unmapped. Forks
@@ -37,12 +36,7 @@ STATIC = {
 
 @pytest.fixture(scope="session", params=("x86_64-musl", "aarch64-musl", "aarch64-glibc"))
 def other(request: pytest.FixtureRequest) -> Platform:
-    found = Platform(request.param)
-    if not (folder(found) / "allocator_fuzz").exists():
-        needs.not_built(f"tests for {found.name} (tools/platform_tests)")
-    if found.foreign:
-        needs.command("qemu-aarch64")
-    return found
+    return made_for(request.param, folder(Platform(request.param)) / "allocator_fuzz", "platform_tests")
 
 
 def folder(platform: Platform) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.platforms.conftest import BUILT, Platform
+from tests.platforms.conftest import BUILT, Platform, made_for
 
 PROGRAMS = ("sqlite3", "lua", "zstd", "mini_httpd", "malloc_threads", "busybox")
 WAYS = (
@@ -64,12 +64,7 @@ AWK = """BEGIN {
 
 @pytest.fixture(scope="session", params=("x86_64-musl", "aarch64-musl"))
 def musl(request: pytest.FixtureRequest) -> Platform:
-    found = Platform(request.param)
-    if not (folder(found) / "busybox-static-reaper").exists():
-        needs.not_built(f"programs for {found.name} (tools/musl_programs)")
-    if found.foreign:
-        needs.command("qemu-aarch64")
-    return found
+    return made_for(request.param, folder(Platform(request.param)) / "busybox-static-reaper", "musl_programs")
 
 
 def folder(platform: Platform) -> Path:
