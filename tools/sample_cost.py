@@ -31,8 +31,9 @@ from heapwright.trace.record import environment
 from heapwright.trace.sampling import DEFAULT_PERCENT, Sampling
 
 REQUESTS = 50_000
-# The programs of record_cost.py, with more work: a sample of a short program may cost some milliseconds in any case.
-LONGER = {"1500000": "6000000", "1000000": "4000000", PERL: PERL.replace("200000", "1000000")}
+# The programs of record_cost.py, with so much more work that each takes about two seconds of CPU time: a sample of a
+# short program may cost some 10 ms in any case.
+LONGER = {"1500000": "6000000", "1000000": "40000000", PERL: PERL.replace("200000", "1000000")}
 LOOP = """
 #include <stdlib.h>
 int main(int argc, char **argv) {

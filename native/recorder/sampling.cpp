@@ -1,5 +1,6 @@
 #include "sampling.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 
@@ -121,8 +122,8 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// Counts a call on a chosen object. Drops the lowest level if the calls since the last drop cost more of
-// the CPU time since then than they may.
+// Counts a call on a chosen object. If the calls since the last drop cost more of the CPU time since then
+// than they may, drops as many levels as bring them to what they may cost.
 void count_chosen_call(SampleThread& thread) {
   constexpr std::uint32_t kAtOnce = 64;
   if (++thread.uncounted < kAtOnce) {
@@ -133,24 +134,32 @@ void count_chosen_call(SampleThread& thread) {
     return;
   }
   // docs/results/record.md: a call on a chosen object costs 0.5 to 1.2 µs, with the cache lines that it
-  // displaces; all other calls together cost about 1.5 % of a program that does little but allocate.
+  // displaces; all other calls together cost about 2 % of a program that does little but allocate.
   constexpr std::uint64_t kCallNs = 1200;
-  constexpr std::uint64_t kOtherPermille = 15;
+  constexpr std::uint64_t kOtherPermille = 20;
   const std::uint64_t all = 10 * sampling.max_percent;
-  const std::uint64_t permille = all > kOtherPermille ? all - kOtherPermille : 0;
+  const std::uint64_t permille = std::max(all / 3, all - std::min(all, kOtherPermille));
   const std::uint64_t calls = session->chosen_calls.fetch_add(kAtOnce, std::memory_order_relaxed) + kAtOnce;
   std::uint64_t before = session->calls_at_drop.load(std::memory_order_relaxed);
-  // So many calls are allowed in any case: some 15 ms, so that short programs have a useful sample.
-  const std::uint64_t beyond = before == 0 ? 16384 : 2048;
+  // So many calls are allowed in any case: at first some 10 ms, so that short programs have a useful sample.
+  const std::uint64_t beyond = before == 0 ? 8192 : 2048;
   if (calls < before + beyond) {
     return;
   }
   const std::uint64_t now = cpu_ns();
   const std::uint64_t used = now - session->cpu_ns_at_drop.load(std::memory_order_relaxed);
-  if (calls - before > beyond + used / 1000 * permille / kCallNs &&
+  const std::uint64_t allowed = used / 1000 * permille / kCallNs;
+  if (calls - before > beyond + allowed &&
       session->calls_at_drop.compare_exchange_strong(before, calls, std::memory_order_relaxed)) {
     session->cpu_ns_at_drop.store(now, std::memory_order_relaxed);
-    (void)drop_lowest_level();
+    // A busy start says little about the rest of a long program, so three levels at once at most.
+    constexpr int kMostLevels = 3;
+    int levels = 1;
+    while (levels < kMostLevels && (calls - before) >> levels > allowed) {
+      ++levels;
+    }
+    while (levels-- > 0 && drop_lowest_level()) {
+    }
   }
 }
 
