@@ -21,6 +21,13 @@ inline std::size_t resident() {
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
+// The version of glibc's oldest symbols.
+#ifdef __aarch64__
+inline constexpr const char* kFirstVersion = "GLIBC_2.17";
+#else
+inline constexpr const char* kFirstVersion = "GLIBC_2.2.5";
+#endif
+
 constexpr std::size_t kMany = 65536;
 inline void* many[kMany];
 
@@ -201,7 +208,7 @@ inline const Row kGlibcRows[] = {
     {"cfree",
      [](Answer& a) {
        auto* function = alias<void(void*)>("cfree");
-       function = function != nullptr ? function : alias<void(void*)>("cfree", "GLIBC_2.2.5");
+       function = function != nullptr ? function : alias<void(void*)>("cfree", kFirstVersion);
        for (int i = 0; i < 100; ++i) {
          function(malloc(100));
        }
