@@ -147,11 +147,20 @@ def test_a_wrong_pointer_can_be_reported_and_passed_over(case: str, exgen: Mallo
 
 # memory
 
+# Parts of glibc that are empty since 2.34. A library of `make platforms` needs them, because it is for glibc 2.17.
+STUBS = {"libdl", "libpthread"}
+
+
+def libraries(malloc: Malloc) -> set[str]:
+    said = subprocess.run(["ldd", str(malloc.library)], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0].split("/")[-1].split(".")[0] for line in said.splitlines()}
+
 
 def test_an_empty_program_starts_small(exgen: Malloc, cases: Path) -> None:
     # The kernel maps pages of libraries around each fault, more or fewer: the least of many runs is the program's own.
     ours, theirs = (min(numbers(m.run(cases, "resident"))[0] for _ in range(40)) for m in (exgen, GLIBC))
-    assert ours - theirs <= 0.3 * MIB, f"{ours} bytes resident, under glibc {theirs}"
+    stubs = 0.1 * MIB if STUBS & libraries(exgen) else 0
+    assert ours - theirs <= 0.3 * MIB + stubs, f"{ours} bytes resident, under glibc {theirs}"
 
 
 @pytest.mark.parametrize("kilobytes", [65536, 32768])
@@ -188,8 +197,7 @@ def test_trim_gives_the_rest_back(exgen: Malloc, cases: Path) -> None:
 
 
 def test_it_needs_libc_and_nothing_else(exgen: Malloc) -> None:
-    said = subprocess.run(["ldd", str(exgen.library)], capture_output=True, text=True, check=True).stdout
-    assert {line.split()[0].split("/")[-1].split(".")[0] for line in said.splitlines()} == {
+    assert libraries(exgen) - STUBS == {
         "linux-vdso",
         "libc",
         "ld-linux-x86-64" if os.uname().machine == "x86_64" else "ld-linux-aarch64",
