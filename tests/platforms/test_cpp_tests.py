@@ -16,13 +16,8 @@ from tests.allocator.test_api import AS_GOOD, OURS, table
 from tests.platforms.conftest import BUILT, LIBRARIES, Platform, made_for
 from tests.torture.test_fuzz import CORPORA
 
-# qemu's user emulation has no huge pages, and a reserved range of addresses looks unmapped. Forks
-# beside a busy thread do not end there within minutes. The cause is not known (docs/platforms.md).
-LEFT_OUT = (
-    "HugePagesTest.*",
-    "Place/RegionTest.ShrinksByFreeChunksAtItsEnd/Reservation",
-    "ExgenThreads.AChildOfForkFindsTheLockOpen",
-)
+# qemu's user emulation has no huge pages, and a reserved range of addresses looks unmapped.
+LEFT_OUT = ("HugePagesTest.*", "Place/RegionTest.ShrinksByFreeChunksAtItsEnd/Reservation")
 # In a static program for musl: it finds no function by its name, and has no other nothrow operator, which could catch
 # the exception of a new-handler (native/allocator/entry/cxx.h).
 STATIC = {

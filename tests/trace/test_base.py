@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from heapwright.errors import UsageError
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.trace.base import PREDICTED, Measured, find_base, predict, read_measured
 from heapwright.trace.replay import environment, make_ready, replay_once
+from tests import needs
 from tests.trace.recording import heapwright_record
 from tests.trace.test_pack import parse
 from tests.trace.test_replay import heapwright, replay
@@ -51,6 +53,8 @@ def recorded(folder: Path, *command: str | Path) -> Path:
 
 def peaks(command: list[str], env: dict[str, str]) -> dict[str, float]:
     """The program's peaks under the meter."""
+    if platform.machine() != "x86_64":
+        needs.machine_cannot("place brk and mappings as Valgrind does: that is emulated for x86-64")
     ran = run_metered(command, MASSIF, env=env)
     assert ran.exit_code == 0
     assert not ran.warnings

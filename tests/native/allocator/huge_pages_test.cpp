@@ -22,11 +22,16 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20U;
 constexpr std::uint8_t kClass = 7;
 
-// Whether a process that asks for huge pages gets them.
+// Whether a process that asks for huge pages gets them, and they have the size of a half. With pages of 16 KiB they
+// have 32 MiB.
 bool system_has_huge_pages() {
+  const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
   std::string line;
-  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), line);
-  return line.find("[madvise]") != std::string::npos || line.find("[always]") != std::string::npos;
+  std::getline(std::ifstream(folder + "enabled"), line);
+  std::size_t bytes = 0;
+  std::ifstream(folder + "hpage_pmd_size") >> bytes;
+  return bytes == HugePages::kHalfBytes &&
+         (line.find("[madvise]") != std::string::npos || line.find("[always]") != std::string::npos);
 }
 
 class HugePagesTest : public testing::Test {
@@ -38,7 +43,7 @@ class HugePagesTest : public testing::Test {
   ~HugePagesTest() override { test::abandon(region); }
   void SetUp() override {
     if (!system_has_huge_pages()) {
-      GTEST_SKIP() << "this system gives no huge pages";
+      GTEST_SKIP() << "this system gives no huge pages of 2 MiB";
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <map>
@@ -36,20 +37,20 @@ TEST(LargeBlocks, AreFoundUntilTheyAreRemoved) {
 }
 
 TEST(LargeBlocks, ResidentPartCountsTouchedPages) {
-  constexpr std::size_t kPage = 4096;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   constexpr std::size_t kPages = 3000;
   void* const memory =
-      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, kPages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  madvise(memory, kPages * kPage, MADV_NOHUGEPAGE);
+  madvise(memory, kPages * page, MADV_NOHUGEPAGE);
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  EXPECT_EQ(resident_part(address, kPages * kPage), 0U);
+  EXPECT_EQ(resident_part(address, kPages * page), 0U);
   for (std::size_t i = 0; i < kPages; i += 3) {
-    static_cast<char*>(memory)[i * kPage] = 1;
+    static_cast<char*>(memory)[i * page] = 1;
   }
-  EXPECT_EQ(resident_part(address, kPages * kPage), kPages / 3 * kPage);
+  EXPECT_EQ(resident_part(address, kPages * page), kPages / 3 * page);
   EXPECT_EQ(resident_part(address + 16, 100), 100U);
-  munmap(memory, kPages * kPage);
+  munmap(memory, kPages * page);
 }
 
 }  // namespace
