@@ -90,6 +90,9 @@ TEST_F(PagePurgerTest, ABlockThatReachesIntoAPurgedPageLeavesTheList) {
 }
 
 TEST_F(PagePurgerTest, ReuseFindsEveryBlockAgain) {
+  if (platform::page_size() >= kSuperblockBytes) {
+    GTEST_SKIP() << "a superblock is one page";
+  }
   for (const std::size_t size : {256, 1024, 3072, 5120, 10240}) {
     begin(size);
     const std::size_t count = superblock->capacity;
