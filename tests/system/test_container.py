@@ -143,8 +143,9 @@ def test_tune_in_an_image_ends_with_a_setting_that_takes_effect_there(
     assert copy in text
     assert main(["apply", str(study), "--check"]) == 0
     assert "takes effect in the image" in capfd.readouterr().out
-    assert main(["apply", str(study), "--check", "--container", MUSL]) == 1
-    assert "does not take effect in the image" in capfd.readouterr().out
+    musl = find_platform(open_container(MUSL).image.platform) is not None  # then its kit has an exgen of its own
+    assert main(["apply", str(study), "--check", "--container", MUSL]) == (0 if musl else 1)
+    assert f"{'takes' if musl else 'does not take'} effect in the image" in capfd.readouterr().out
     assert main([*words, "-q", "--", "work", "100"]) == 0, "it resumes"
 
 

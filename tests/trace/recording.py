@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heapwright.allocators.huge_pages import thp_state
 from heapwright.trace.pack import native_program
 from tests.command_server import SERVER, at_start
 
@@ -111,3 +112,8 @@ def recorded(
     """The processes of a command, the busiest first."""
     told = record_told(folder, *command, options=options, env=env)
     return [Trace(dump(folder / process["trace"]), process) for process in told]
+
+
+def ends_of_huge_pages() -> int:
+    """Returns how many more bytes a large block can make resident: a huge page at each end, if all have them."""
+    return 2 << 21 if thp_state() == "always" else 0

@@ -17,6 +17,7 @@ import pytest
 from heapwright.trace.pack import native_program, pack
 from heapwright.trace.sampling import LIBRARY
 from tests import needs
+from tests.processes import PACE
 from tests.trace.test_replay import heapwright
 
 Build = Callable[..., Path]
@@ -241,7 +242,7 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
         }
         env |= {"HEAPWRIGHT_RECORD_MAX_SIZE": str(4 * MIB)} if bound else {}
         with subprocess.Popen([churn, "100000000"], env=env, stdout=subprocess.DEVNULL) as process:
-            time.sleep(0.02 + 0.04 * number)
+            time.sleep(PACE * (0.02 + 0.04 * number))
             process.send_signal(signal.SIGKILL)
         raw = next(folder.glob("*.raw"))
         packed, _ = pack(raw, raw.with_suffix(".hwt"))

@@ -10,6 +10,7 @@ from heapwright import __version__
 from heapwright.allocators.peers import family_of, known_peers
 from heapwright.allocators.registry import OURS, Allocator, bundled_names, bundled_space
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
+from heapwright.elf.image import read_file
 from heapwright.errors import UsageError, unknown
 from heapwright.platforms import INSIDE, find_platform
 
@@ -30,7 +31,7 @@ def image_allocators(platform: str, libraries: Mapping[str, str], libc_version: 
         found["glibc"] = Allocator("glibc", libc_version or None, path, False, "", bundled_space("glibc"))
     else:
         found["musl"] = Allocator("musl", None, None, False, "", SpaceFile(AllocatorSpec("musl")), ordinary=False)
-    folder = find_platform(platform)
+    folder = None if lacking_parts(platform, libraries) else find_platform(platform)
     for name in OURS:
         if folder is not None and (folder / "lib" / f"lib{name}.so").is_file():
             path = f"{INSIDE}/lib/lib{name}.so"
@@ -41,6 +42,37 @@ def image_allocators(platform: str, libraries: Mapping[str, str], libc_version: 
             space = spec.space or spec.name
             found[spec.name] = _preloaded(spec.name, path, None, spec.env, space, not spec.hardened)
     return found
+
+
+def lacking_parts(platform: str, libraries: Mapping[str, str]) -> list[str]:
+    """Return the parts of glibc that our libraries for a platform need and an image does not have.
+
+    Libraries for glibc 2.17 need libpthread.so.0 and libdl.so.2. Since 2.34 these are empty, and an image that has
+    copies of a program's own libraries only lacks them.
+
+    Args:
+        platform: of the image.
+        libraries: file name of a shared library → path in the image.
+    """
+    folder = find_platform(platform)
+    if folder is None or not platform.endswith("-glibc"):
+        return []
+    needed = read_file(folder / "lib" / f"lib{OURS[0]}.so").needed
+    return [part for part in needed if part.startswith("lib") and part not in libraries]
+
+
+def check_parts(platform: str, libraries: Mapping[str, str]) -> None:
+    """Fail if an image lacks a part of glibc that our libraries need (`lacking_parts`).
+
+    Raises:
+        UsageError: it does.
+    """
+    lacking = lacking_parts(platform, libraries)
+    if lacking:
+        raise UsageError(
+            f"the image lacks {' and '.join(lacking)}, which heapwright's libraries need",
+            "copy these parts of glibc into the image, beside libc.so.6",
+        )
 
 
 def image_allocator(name: str, found: Mapping[str, Allocator]) -> Allocator:

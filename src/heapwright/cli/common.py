@@ -176,8 +176,8 @@ def chosen_allocators(
     Raises:
         UsageError: a name is unknown, or its library is not on this machine.
     """
-    from heapwright.allocators.in_image import image_allocator
-    from heapwright.allocators.registry import find_allocators, get_allocator
+    from heapwright.allocators.in_image import check_parts, image_allocator
+    from heapwright.allocators.registry import OURS, find_allocators, get_allocator
 
     inside = allocators_inside(container) if container is not None else None
     own = {embedded.name: embedded} if embedded is not None and text else {}
@@ -186,6 +186,8 @@ def chosen_allocators(
         if text
         else list(find_allocators() if inside is None else inside)
     )
+    if container is not None and inside is not None and any(n in OURS and n not in inside for n in names):
+        check_parts(container.image.platform, container.image.libraries)
     found: dict[tuple[str, ...], Allocator] = {}
     for number, name in enumerate(names):
         allocator = own.get(name) or (get_allocator(name) if inside is None else image_allocator(name, inside))

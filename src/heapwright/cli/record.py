@@ -205,6 +205,7 @@ def _recover(args: argparse.Namespace) -> Recording:
 
 def _record(args: argparse.Namespace) -> Recording:
     """Record a command with heapwright's stdin, stdout and stderr, or one input of a workload with its own stdin."""
+    from heapwright.allocators.in_image import check_parts
     from heapwright.allocators.registry import get_allocator
     from heapwright.measure.meter import MeterOptions
     from heapwright.trace.record import record, record_workload
@@ -222,6 +223,8 @@ def _record(args: argparse.Namespace) -> Recording:
             if inside
             else get_allocator(args.allocator)
         )
+    if workload.container is not None:
+        check_parts(workload.container.image.platform, workload.container.image.libraries)
     how = (trace, allocator, not args.no_children, args.force)
     sampling = _sampling(args)
     if not workload.path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapwright.allocators.in_image import lacking_parts
 from heapwright.allocators.joint import join, replayable, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
@@ -72,11 +73,15 @@ def loaded_space(session: Session) -> Space:
 
 
 def _not_in_image(session: Session) -> dict[str, str]:
-    """Why glibc's malloc is not searched in an image with musl."""
+    """Why glibc's malloc is not searched in an image with musl, and ours not in one that lacks parts of glibc."""
     container = session.workload.container
-    if container is None or not container.image.platform.endswith("-musl"):
+    if container is None:
         return {}
-    return {"glibc": "the image has musl, whose own malloc is the default and has no settings"}
+    if container.image.platform.endswith("-musl"):
+        return {"glibc": "the image has musl, whose own malloc is the default and has no settings"}
+    lacking = lacking_parts(container.image.platform, container.image.libraries)
+    why = f"the image lacks {' and '.join(lacking)}, parts of glibc that heapwright's libraries need"
+    return dict.fromkeys(("exgen", "reaper"), why) if lacking else {}
 
 
 def _only_space(session: Session) -> Space:
