@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measures the picks of studies of Z3 on other problems of the same kind: a table of docs/results/papers.md.
 
-    .venv/bin/python tools/papers_transfer.py out/landscapes/greenmalloc.study --inputs 50
+    .venv/bin/python tools/papers_transfer.py out/landscapes/greenmalloc.study --by emulation massif callgrind
 
-A problem asks for two factors of a 24-bit number below 4096, as z.smt2 of programs.py does; its number is the seed of
-that product. Each problem runs once at the defaults and once under each pick. A run of a pick that fails, or whose
-output differs from that at the defaults, counts as failed. The table tells the change in each metric over the problems:
-its median, its range, and on how many problems it is lower, equal or higher. The folder keeps all results, and they are
-not measured again.
+The studies searched on z.smt2 of programs.py, or on a recording of Z3 with it. That problem asks for two factors below
+4096 of a 24-bit number. Each other problem has another number, which its own seed draws. Z3 runs once on each problem
+at the defaults and once under each pick. A run of a pick that fails, or whose output differs from that at the defaults,
+counts as failed.
+
+The table tells what the replays of a recording predict, the change on the problem of the search, and the changes on the
+other problems: their median, their range, and on how many problems the metric is lower, equal or higher. The folder
+keeps all results, and they are not measured again.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import random
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -32,11 +36,14 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import from_command
 from programs import SCRIPTS
 
+PEAK = "massif_peak_bytes"
 PRODUCT = "#x7f4a15"  # in z.smt2
+SEARCHED = 0  # the number of the problem on which the studies searched
 LIMIT = 600.0  # seconds of a run
-RUNS = {  # how the peak is measured → the metrics of such a run
-    "emulation": ("massif_peak_bytes", "mean_heap_bytes", "peak_rss_bytes"),
-    "valgrind": ("massif_peak_bytes",),
+MEASURES = {  # name → how to run, and the metrics of such a run
+    "emulation": (MeterOptions(massif=True), (PEAK, "peak_rss_bytes")),
+    "massif": (MeterOptions(massif=True, massif_by="valgrind"), (PEAK,)),
+    "callgrind": (MeterOptions(callgrind=True), ("instructions",)),
 }
 
 Figures = dict[str, float | None]  # metric → its value; empty if the run failed
@@ -50,7 +57,9 @@ class Entry(TypedDict):
 
 
 def problem(number: int) -> str:
-    """Return the SMT problem with this number, from 1 on."""
+    """Return the SMT problem with this number: 0 is that of the searches."""
+    if number == SEARCHED:
+        return SCRIPTS["z.smt2"]
     product = random.Random(number).randrange(1 << 24)
     return SCRIPTS["z.smt2"].replace(PRODUCT, f"#x{product:06x}")
 
@@ -60,12 +69,12 @@ class Transfer:
 
     Args:
         folder: for the problems and the results.
-        by: how Massif's peak is measured: 'emulation' or 'valgrind'.
+        by: how to measure, a key of MEASURES.
     """
 
     def __init__(self, folder: Path, by: str) -> None:
         self.folder = folder
-        self.by = by
+        self.options, self.metrics = MEASURES[by]
         self.known = folder / f"{by}.json"
         self.runs: dict[str, Entry] = json.loads(self.known.read_text()) if self.known.exists() else {}
 
@@ -80,70 +89,81 @@ class Transfer:
             file = self.folder / f"{number}.smt2"
             file.write_text(problem(number))
             workload = from_command(["z3", str(file)])
-            options = MeterOptions(massif=True, massif_by=self.by, timeout=LIMIT)
-            outcome = Executor(workload, options, self.folder / "reference").run(workload.train[0], env)
-            if outcome.failure:
-                self.runs[key] = {"digest": "", "metrics": {}}
-            else:
-                metrics = {m: outcome.run.metrics.get(m) for m in RUNS[self.by]}
-                self.runs[key] = {"digest": outcome.digest, "metrics": metrics}
+            executor = Executor(workload, replace(self.options, timeout=LIMIT), self.folder / "reference")
+            outcome = executor.run(workload.train[0], env)
+            entry: Entry = {"digest": "", "metrics": {}}
+            if not outcome.failure:
+                entry = {"digest": outcome.digest, "metrics": {m: outcome.run.metrics.get(m) for m in self.metrics}}
+            self.runs[key] = entry
             draft = self.known.with_suffix(".new")
             draft.write_text(json.dumps(self.runs))
             draft.replace(self.known)
         return self.runs[key]
 
 
-def picks_of(study: Path) -> dict[str, dict[str, str]]:
-    """Return the picks of a study by name, each with its environment variables; equal ones are named together."""
+class Picked(TypedDict):
+    """A pick: its environment, and by how many bytes Massif's peak is below that at the defaults in the search."""
+
+    env: dict[str, str]
+    saved: float
+
+
+def picks_of(study: Path) -> dict[str, Picked]:
+    """Return the picks of a study by name; equal ones are named together."""
+    opened = heapwright.open_study(study)
+    default = next((r.metrics[PEAK] for r in opened.runs() if r.evaluation == 0 and PEAK in r.metrics), 0.0)
     names: dict[str, list[str]] = {}
-    for name, pick in heapwright.open_study(study).picks.items():
-        names.setdefault(json.dumps(pick.env, sort_keys=True), []).append(name)
-    return {" and ".join(found): json.loads(env) for env, found in names.items()}
+    saved: dict[str, float] = {}
+    for name, pick in opened.picks.items():
+        key = json.dumps(pick.env, sort_keys=True)
+        names.setdefault(key, []).append(name)
+        saved[key] = default * (1 - pick.search.get(PEAK, 1.0))
+    return {" and ".join(found): {"env": json.loads(key), "saved": saved[key]} for key, found in names.items()}
 
 
-def row(defaults: Sequence[Figures], found: Sequence[Figures], metric: str) -> list[str]:
-    """Compare a pick with the defaults in one metric.
+def change(default: Figures, figures: Figures, metric: str) -> float | None:
+    """Return the relative change of a metric; None if a run failed or did not tell it."""
+    before, after = default.get(metric), figures.get(metric)
+    return after / before - 1 if before and after is not None else None
 
-    Args:
-        defaults: the metrics of each problem at the defaults.
-        found: those under the pick, in the same order.
-        metric: the key of the metric.
 
-    Returns:
-        The number of problems, the median change, its range, and the numbers of lower, equal, higher and failed ones.
-    """
-    changes = []
-    for default, figures in zip(defaults, found, strict=True):
-        before, after = default.get(metric), figures.get(metric)
-        if before and after is not None:
-            changes.append(after / before - 1)
-    failed = len(found) - len(changes)
+def cells(found: Sequence[float | None]) -> list[str]:
+    """Format changes: their median, their range, and the numbers of lower, equal, higher and failed ones."""
+    changes = [c for c in found if c is not None]
     if not changes:
-        return ["0", "n/a", "n/a", "0", "0", "0", str(failed)]
+        return ["n/a", "n/a", "0", "0", "0", str(len(found))]
     signs = [sum(c < 0 for c in changes), sum(c == 0 for c in changes), sum(c > 0 for c in changes)]
     spread = f"[{min(changes):+.2%}, {max(changes):+.2%}]"
-    return [str(len(changes)), f"{statistics.median(changes):+.2%}", spread, *map(str, signs), str(failed)]
+    return [f"{statistics.median(changes):+.2%}", spread, *map(str, signs), str(len(found) - len(changes))]
 
 
 def main() -> None:
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("studies", nargs="+", type=Path, help="studies of Z3, or of recordings of it")
-    parser.add_argument("--inputs", type=int, default=50, help="how many problems")
-    parser.add_argument("--massif", choices=list(RUNS), default="emulation", help="how Massif's peak is measured")
+    parser.add_argument("--problems", type=int, default=50, help="how many other problems")
+    parser.add_argument("--by", nargs="+", choices=list(MEASURES), default=["emulation"], help="how to measure")
     parser.add_argument("--folder", type=Path, default=Path("out/landscapes/transfer"))
     args = parser.parse_args()
     os.environ["LC_ALL"] = "C"
     args.folder.mkdir(parents=True, exist_ok=True)
-    transfer = Transfer(args.folder.resolve(), args.massif)
-    numbers = range(1, args.inputs + 1)
-    rows = [["study", "pick", "metric", "problems", "median", "range", "lower", "equal", "higher", "failed"]]
-    defaults = [transfer.run(number, {}) for number in numbers]
+    rows = [["study", "pick", "metric", "by", "replays predict", "problem of the search"]]
+    rows[0] += ["median of the others", "range", "lower", "equal", "higher", "failed"]
     for study in args.studies:
-        for name, env in picks_of(study).items():
-            found = [transfer.run(number, env) for number in numbers]
-            for metric in RUNS[args.massif]:
-                rows.append([study.stem, name, METRICS[metric].label, *row(defaults, found, metric)])
+        for name, pick in picks_of(study).items():
+            for by in args.by:
+                transfer = Transfer(args.folder.resolve(), by)
+                for metric in transfer.metrics:
+                    changes = [
+                        change(transfer.run(n, {}), transfer.run(n, pick["env"]), metric)
+                        for n in range(args.problems + 1)
+                    ]
+                    default = transfer.run(SEARCHED, {}).get(PEAK)
+                    predicted = f"{-pick['saved'] / default:+.2%}" if metric == PEAK and default else ""
+                    own = "failed" if changes[0] is None else f"{changes[0]:+.2%}"
+                    rows.append(
+                        [study.stem, name, METRICS[metric].label, by, predicted, own, *cells(changes[1:])],
+                    )
     print("\n".join(markdown_table(rows)))
 
 
