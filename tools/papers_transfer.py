@@ -10,7 +10,10 @@ counts as failed.
 
 The table tells what the replays of a recording predict, the change on the problem of the search, and the changes on the
 other problems: their median, their range, and on how many problems the metric is lower, equal or higher. The folder
-keeps all results, and they are not measured again.
+keeps all results, and they are not measured again. `--thresholds` adds rows of one setting, as in the landscape paper's
+sweep of Z3 over 40 problems:
+
+    .venv/bin/python tools/papers_transfer.py --problems 40 --thresholds 4096 8192 16384
 """
 
 from __future__ import annotations
@@ -102,10 +105,10 @@ class Transfer:
 
 
 class Picked(TypedDict):
-    """A pick: its environment, and by how many bytes Massif's peak is below that at the defaults in the search."""
+    """A pick: its environment, and by how many bytes the search has Massif's peak below that at the defaults."""
 
     env: dict[str, str]
-    saved: float
+    saved: float | None
 
 
 def picks_of(study: Path) -> dict[str, Picked]:
@@ -137,33 +140,50 @@ def cells(found: Sequence[float | None]) -> list[str]:
     return [f"{statistics.median(changes):+.2%}", spread, *map(str, signs), str(len(found) - len(changes))]
 
 
+def rows_of(label: Sequence[str], pick: Picked, by: str, problems: int, folder: Path) -> list[list[str]]:
+    """Return a row for each metric.
+
+    Args:
+        label: the first cells.
+        pick: what to compare with the defaults.
+        by: how to measure, a key of MEASURES.
+        problems: how many other problems.
+        folder: for the problems and the results.
+    """
+    transfer = Transfer(folder, by)
+    rows = []
+    for metric in transfer.metrics:
+        numbers = range(SEARCHED, problems + 1)
+        changes = [change(transfer.run(n, {}), transfer.run(n, pick["env"]), metric) for n in numbers]
+        default = transfer.run(SEARCHED, {}).get(PEAK)
+        saved = pick["saved"]
+        predicted = f"{-saved / default:+.2%}" if metric == PEAK and default and saved is not None else ""
+        own = "failed" if changes[0] is None else f"{changes[0]:+.2%}"
+        rows.append([*label, METRICS[metric].label, by, predicted, own, *cells(changes[1:])])
+    return rows
+
+
 def main() -> None:
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("studies", nargs="+", type=Path, help="studies of Z3, or of recordings of it")
+    parser.add_argument("studies", nargs="*", type=Path, help="studies of Z3, or of recordings of it")
+    parser.add_argument("--thresholds", nargs="+", type=int, default=[], help="values of mmap_threshold, in bytes")
     parser.add_argument("--problems", type=int, default=50, help="how many other problems")
     parser.add_argument("--by", nargs="+", choices=list(MEASURES), default=["emulation"], help="how to measure")
     parser.add_argument("--folder", type=Path, default=Path("out/landscapes/transfer"))
     args = parser.parse_args()
     os.environ["LC_ALL"] = "C"
-    args.folder.mkdir(parents=True, exist_ok=True)
+    folder = args.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = [((study.stem, name), pick) for study in args.studies for name, pick in picks_of(study).items()]
+    for value in args.thresholds:
+        env = {"GLIBC_TUNABLES": f"glibc.malloc.mmap_threshold={value}"}
+        settings.append((("mmap_threshold", str(value)), {"env": env, "saved": None}))
     rows = [["study", "pick", "metric", "by", "replays predict", "problem of the search"]]
     rows[0] += ["median of the others", "range", "lower", "equal", "higher", "failed"]
-    for study in args.studies:
-        for name, pick in picks_of(study).items():
-            for by in args.by:
-                transfer = Transfer(args.folder.resolve(), by)
-                for metric in transfer.metrics:
-                    changes = [
-                        change(transfer.run(n, {}), transfer.run(n, pick["env"]), metric)
-                        for n in range(args.problems + 1)
-                    ]
-                    default = transfer.run(SEARCHED, {}).get(PEAK)
-                    predicted = f"{-pick['saved'] / default:+.2%}" if metric == PEAK and default else ""
-                    own = "failed" if changes[0] is None else f"{changes[0]:+.2%}"
-                    rows.append(
-                        [study.stem, name, METRICS[metric].label, by, predicted, own, *cells(changes[1:])],
-                    )
+    for label, pick in settings:
+        for by in args.by:
+            rows += rows_of(label, pick, by, args.problems, folder)
     print("\n".join(markdown_table(rows)))
 
 
