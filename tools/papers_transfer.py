@@ -105,9 +105,16 @@ class Transfer:
 
 
 class Picked(TypedDict):
-    """A pick: its environment, and by how many bytes the search has Massif's peak below that at the defaults."""
+    """A pick of a search, or another setting.
+
+    Attributes:
+        env: its environment variables.
+        defaults: those of its allocator at the defaults.
+        saved: bytes by which Massif's peak is below that at the defaults in the search; None if there was no search.
+    """
 
     env: dict[str, str]
+    defaults: dict[str, str]
     saved: float | None
 
 
@@ -121,7 +128,12 @@ def picks_of(study: Path) -> dict[str, Picked]:
         key = json.dumps(pick.env, sort_keys=True)
         names.setdefault(key, []).append(name)
         saved[key] = default * (1 - pick.search.get(PEAK, 1.0))
-    return {" and ".join(found): {"env": json.loads(key), "saved": saved[key]} for key, found in names.items()}
+    picks: dict[str, Picked] = {}
+    for key, found in names.items():
+        env = json.loads(key)
+        defaults = {name: value for name, value in env.items() if name == "LD_PRELOAD"}
+        picks[" and ".join(found)] = {"env": env, "defaults": defaults, "saved": saved[key]}
+    return picks
 
 
 def change(default: Figures, figures: Figures, metric: str) -> float | None:
@@ -154,8 +166,9 @@ def rows_of(label: Sequence[str], pick: Picked, by: str, problems: int, folder: 
     rows = []
     for metric in transfer.metrics:
         numbers = range(SEARCHED, problems + 1)
-        changes = [change(transfer.run(n, {}), transfer.run(n, pick["env"]), metric) for n in numbers]
-        default = transfer.run(SEARCHED, {}).get(PEAK)
+        base = pick["defaults"]
+        changes = [change(transfer.run(n, base), transfer.run(n, pick["env"]), metric) for n in numbers]
+        default = transfer.run(SEARCHED, base).get(PEAK)
         saved = pick["saved"]
         predicted = f"{-saved / default:+.2%}" if metric == PEAK and default and saved is not None else ""
         own = "failed" if changes[0] is None else f"{changes[0]:+.2%}"
@@ -178,7 +191,7 @@ def main() -> None:
     settings = [((study.stem, name), pick) for study in args.studies for name, pick in picks_of(study).items()]
     for value in args.thresholds:
         env = {"GLIBC_TUNABLES": f"glibc.malloc.mmap_threshold={value}"}
-        settings.append((("mmap_threshold", str(value)), {"env": env, "saved": None}))
+        settings.append((("mmap_threshold", str(value)), {"env": env, "defaults": {}, "saved": None}))
     rows = [["study", "pick", "metric", "by", "replays predict", "problem of the search"]]
     rows[0] += ["median of the others", "range", "lower", "equal", "higher", "failed"]
     for label, pick in settings:
