@@ -152,19 +152,22 @@ def cells(found: Sequence[float | None]) -> list[str]:
     return [f"{statistics.median(changes):+.2%}", spread, *map(str, signs), str(len(found) - len(changes))]
 
 
-def rows_of(label: Sequence[str], pick: Picked, by: str, problems: int, folder: Path) -> list[list[str]]:
+def rows_of(
+    label: Sequence[str], pick: Picked, by: str, metrics: Sequence[str], problems: int, folder: Path
+) -> list[list[str]]:
     """Return a row for each metric.
 
     Args:
         label: the first cells.
         pick: what to compare with the defaults.
         by: how to measure, a key of MEASURES.
+        metrics: which metrics to tell, of those measured.
         problems: how many other problems.
         folder: for the problems and the results.
     """
     transfer = Transfer(folder, by)
     rows = []
-    for metric in transfer.metrics:
+    for metric in (m for m in transfer.metrics if m in metrics):
         numbers = range(SEARCHED, problems + 1)
         base = pick["defaults"]
         changes = [change(transfer.run(n, base), transfer.run(n, pick["env"]), metric) for n in numbers]
@@ -183,6 +186,7 @@ def main() -> None:
     parser.add_argument("--thresholds", nargs="+", type=int, default=[], help="values of mmap_threshold, in bytes")
     parser.add_argument("--problems", type=int, default=50, help="how many other problems")
     parser.add_argument("--by", nargs="+", choices=list(MEASURES), default=["emulation"], help="how to measure")
+    parser.add_argument("--metrics", nargs="+", default=sorted({m for _, keys in MEASURES.values() for m in keys}))
     parser.add_argument("--folder", type=Path, default=Path("out/landscapes/transfer"))
     args = parser.parse_args()
     os.environ["LC_ALL"] = "C"
@@ -196,7 +200,7 @@ def main() -> None:
     rows[0] += ["median of the others", "range", "lower", "equal", "higher", "failed"]
     for label, pick in settings:
         for by in args.by:
-            rows += rows_of(label, pick, by, args.problems, folder)
+            rows += rows_of(label, pick, by, args.metrics, args.problems, folder)
     print("\n".join(markdown_table(rows)))
 
 
