@@ -20,7 +20,9 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -29,17 +31,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from papers_tables import workloads
 
-import heapwright
 from heapwright.campaign.analysis import a12, rank_sum_p
 from heapwright.campaign.definition import cells_of, load_definition
 from heapwright.campaign.run import is_done
+from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import ALPHA, holm
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.tables import markdown_table
+from heapwright.study.store import read_study
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
 PEAK = "massif_peak_bytes"
+DEFAULT = 1  # the number of the default in a study
 NEVER = 3600.0  # seconds: a run under Massif may take a hundred times as long as the program
 HIT = 0.005  # the paper's gains are larger than this; ours are counted from here on
 
@@ -74,6 +78,13 @@ class Massif:
         self.input = workload.train[0]
         self.known = known
         self.peaks: dict[str, float | None] = json.loads(known.read_text()) if known.exists() else {}
+        self.saving = threading.Lock()
+
+    def measure(self, envs: Sequence[Mapping[str, str]], jobs: int) -> None:
+        """Run the program under each environment, several at a time: other processes do not change its peak."""
+        distinct = {json.dumps(dict(env), sort_keys=True): env for env in envs}
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self.peak, distinct.values()))
 
     def peak(self, env: Mapping[str, str]) -> float | None:
         """Return the peak in bytes under these variables; None if the run failed."""
@@ -82,32 +93,36 @@ class Massif:
             outcome = self.executor.run(self.input, env)
             if outcome.failure:
                 print(f"Massif under {key}: {outcome.failure}", file=sys.stderr)
-            self.peaks[key] = None if outcome.failure else outcome.run.metrics[PEAK]
-            draft = self.known.with_suffix(".new")
-            draft.write_text(json.dumps(self.peaks))
-            draft.replace(self.known)
+            with self.saving:
+                self.peaks[key] = None if outcome.failure else outcome.run.metrics[PEAK]
+                draft = self.known.with_suffix(".new")
+                draft.write_text(json.dumps(self.peaks))
+                draft.replace(self.known)
         return self.peaks[key]
 
 
 def best_of(study: Path) -> Best:
-    """Return the best configuration of a finished search."""
-    opened = heapwright.open_study(study)
-    evaluations = opened.evaluations()
-    default = next(run.metrics[PEAK] for run in opened.runs() if run.evaluation == 0 and PEAK in run.metrics)
-    feasible = [e for e in evaluations if e.feasible and PEAK in e.ratios]
-    best = min(feasible, key=lambda e: e.ratios[PEAK], default=None)
-    saved = default * (1 - best.ratios[PEAK]) if best else 0.0
-    if best is None or saved <= 0:
-        return Best({}, 0.0, len(evaluations), len(evaluations) - len(feasible))
-    return Best(dict(best.config.env), saved, len(evaluations), len(evaluations) - len(feasible))
+    """Return the best configuration of a finished search. It reads the runs alone: a whole view takes a second."""
+    with read_study(study) as store:
+        runs = [run for run in store.runs() if run.phase != Phase.CALIBRATE]
+        peaks = {run.config: peak for run in runs if not run.failure and (peak := run.metrics.get(PEAK))}
+        tried = {run.config for run in runs} - {DEFAULT}
+        default = peaks.pop(DEFAULT)
+        infeasible = len(tried - peaks.keys())
+        best = min(peaks, key=lambda config: peaks[config], default=DEFAULT)
+        saved = default - peaks.get(best, default)
+        if saved <= 0:
+            return Best({}, 0.0, len(tried), infeasible)
+        return Best(dict(store.config_by_id(best).env), saved, len(tried), infeasible)
 
 
-def confirm(file: Path, folder: Path) -> list[list[str]]:
+def confirm(file: Path, folder: Path, jobs: int = 1) -> list[list[str]]:
     """Return the table: a row for each program and method.
 
     Args:
         file: the definition of the experiment.
         folder: its studies.
+        jobs: how many runs under Massif at once.
     """
     definition = load_definition(file)
     against = definition.against
@@ -116,12 +131,13 @@ def confirm(file: Path, folder: Path) -> list[list[str]]:
     names = [p.name for p in definition.program if any(c.program.name == p.name for c in cells)]
     for name, workload in workloads(file.parent / Path(definition.program[0].traces[0]).parent / "inputs", names):
         massif = Massif(workload, folder / f"{name}.massif.json")
+        picked = [(cell, best_of(folder / cell.file)) for cell in cells if cell.program.name == name]
+        massif.measure([{}, *(best.env for _, best in picked)], jobs)
         default = massif.peak({})
         if default is None:
             continue
         found: dict[str, list[tuple[float, float, Best]]] = {}
-        for cell in (c for c in cells if c.program.name == name):
-            best = best_of(folder / cell.file)
+        for cell, best in picked:
             peak = massif.peak(best.env)
             real = math.nan if peak is None else peak / default - 1
             found.setdefault(cell.method, []).append((0.0 - best.saved / default, real, best))
@@ -183,12 +199,13 @@ def main() -> None:
     confirming = verbs.add_parser("confirm")
     confirming.add_argument("file", type=Path, help="the definition of the experiment")
     confirming.add_argument("folder", type=Path, help="the folder of its studies")
+    confirming.add_argument("--jobs", type=int, default=1, help="how many runs under Massif at once")
     args = parser.parse_args()
     os.environ["LC_ALL"] = "C"
     if args.verb == "record":
         record(args.folder, args.programs.split(","))
     else:
-        print("\n".join(markdown_table(confirm(args.file.absolute(), args.folder.absolute()))))
+        print("\n".join(markdown_table(confirm(args.file.absolute(), args.folder.absolute(), args.jobs))))
 
 
 if __name__ == "__main__":

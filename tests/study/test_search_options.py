@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heapwright.errors import UsageError
+from heapwright.experiment.candidates import Candidate, gather
+from heapwright.experiment.records import StoredRun
 from heapwright.report.study_json import tune_json
 from heapwright.report.terminal import how_searched, quality_text
+from heapwright.study import options as opt
 from heapwright.study.claim import NOTHING, SEARCH_ONLY
+from heapwright.tuning import search_loop, strategy
+from heapwright.tuning.search_loop import Search
 from heapwright.tuning.warm import good_settings
 
 from .conftest import Tuning
@@ -66,6 +72,33 @@ def test_the_default_method_searches_nothing(tuning: Callable[..., Tuning]) -> N
     view = study.go()
     assert (view.evaluations, view.claim, view.quality) == ([], NOTHING, None)
     assert {r.phase for r in study.runs()} == {"calibrate"}
+
+
+def test_a_search_gathers_only_the_runs_of_new_blocks(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the work of a search would grow with the square of its evaluations."""
+    lengths: list[int] = []
+    searches: list[Search] = []
+
+    class Watched(Search):
+        def __init__(self, *args: Any) -> None:
+            searches.append(self)
+            super().__init__(*args)
+
+    def counted(runs: Sequence[StoredRun], *more: Any) -> dict[int, Candidate]:
+        lengths.append(len(runs))
+        return gather(runs, *more)
+
+    monkeypatch.setattr(search_loop, "gather", counted)
+    monkeypatch.setattr(strategy, "Search", Watched)
+    study = tuning(World(effect=effect, noise=0.01), options={**PLANE, "search_only": True})
+    study.go()
+    (search,) = searches
+    assert len(search.known) > 3 * opt.BLOCK
+    assert search.known == gather(search.runs, search.config_cache.configs, search.config_cache.default.id)
+    assert max(lengths) <= (opt.BLOCK + 1) * len(search.inputs)
+    assert sum(lengths) == len(search.runs)
 
 
 def test_a_warm_start_tries_what_was_good_elsewhere_first(tuning: Callable[..., Tuning], tmp_path: Path) -> None:

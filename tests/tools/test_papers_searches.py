@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -46,3 +48,21 @@ def test_rows_compare_the_confirmed_peaks(monkeypatch: pytest.MonkeyPatch) -> No
     assert cmaes[7].endswith("*"), "the samples do not overlap"
     assert cmaes[8] == "-2.70%: `mmap_max=8`"
     assert random[5:] == ["0 of 8", "", "", "+0.00%: `none`"]
+
+
+def test_massif_runs_each_setting_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = load_tool("papers_searches", monkeypatch)
+    made: list[dict[str, str]] = []
+
+    def run(_: Any, env: dict[str, str]) -> Any:
+        made.append(env)
+        return SimpleNamespace(failure="", run=SimpleNamespace(metrics={tool.PEAK: 10.0 * len(env)}))
+
+    monkeypatch.setattr(tool, "Executor", lambda *_: SimpleNamespace(run=run))
+    program = SimpleNamespace(train=["input"])
+    massif = tool.Massif(program, tmp_path / "peaks.json")
+    massif.measure([{}, {"A": "1"}, {}, {"A": "1", "B": "2"}, {"A": "1"}], 3)
+    assert len(made) == 3
+    again = tool.Massif(program, tmp_path / "peaks.json")
+    assert [again.peak(env) for env in ({}, {"A": "1"}, {"A": "1", "B": "2"})] == [0.0, 10.0, 20.0]
+    assert len(made) == 3

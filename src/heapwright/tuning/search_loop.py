@@ -149,9 +149,10 @@ class Search:
                 now = [] if self.known else self._first_that_fit(now[0])
             if not now:
                 break
-            self.runs += self.evaluator.blocks.measure_all(self.evaluator.phase, self._block, now, self.inputs)
+            fresh = self.evaluator.blocks.measure_all(self.evaluator.phase, self._block, now, self.inputs)
+            self.runs += fresh
             self._block += len(now)
-            self._gather()
+            self._gather(fresh)
 
     def _first_that_fit(self, group: Sequence[Config]) -> list[list[Config]]:
         """A first block of fewer candidates, so that a short budget searches at least something."""
@@ -164,11 +165,23 @@ class Search:
         """The candidates that did not fail and have all objectives."""
         return [c for c in self.known.values() if c.costs(self.options.objectives) is not None]
 
-    def _gather(self) -> None:
-        config_cache = self.config_cache
+    def _gather(self, fresh: Sequence[StoredRun] | None = None) -> None:
+        """Update `known`.
+
+        Blocks of new configurations are gathered alone, because a search of thousands would otherwise spend its time
+        on gathering all its runs after each block.
+
+        Args:
+            fresh: the runs of whole blocks that are new; None: all runs are.
+        """
+        config_cache, default = self.config_cache, self.config_cache.default.id
         self.evaluator.blocks.unusable = config_cache.unusable
-        read = self.evaluator.read or (lambda runs: gather(runs, config_cache.configs, config_cache.default.id))
-        self.known = read(self.runs)
+        if self.evaluator.read is not None:
+            self.known = self.evaluator.read(self.runs)
+        elif fresh is None or any(run.config in self.known for run in fresh):
+            self.known = gather(self.runs, config_cache.configs, default)
+        else:
+            self.known |= gather(fresh, config_cache.configs, default)
 
     def _evaluate(self, points: Sequence[Point]) -> list[Observation]:
         """Evaluate points; points that the budget does not reach are left out of the result."""
