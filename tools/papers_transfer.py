@@ -8,7 +8,7 @@ The studies searched on z.smt2 of programs.py, or on a recording of Z3 with it. 
 at the defaults and once under each pick. A run of a pick that fails, or whose output differs from that at the defaults,
 counts as failed.
 
-The table tells what the replays of a recording predict, the change on the problem of the search, and the changes on the
+The table has the prediction of the replays, the change on the problem of the search, and the changes on the
 other problems: their median, their range, and on how many problems the metric is lower, equal or higher. The folder
 keeps all results, and they are not measured again. `--thresholds` adds rows of one setting, as in the landscape paper's
 sweep of Z3 over 40 problems:

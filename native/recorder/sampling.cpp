@@ -122,8 +122,8 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// Counts a call on a chosen object. If the calls since the last drop cost more of the CPU time since then
-// than they may, drops as many levels as bring them to what they may cost.
+// Counts a call on a chosen object. If the calls since the last drop exceed their share of the CPU time
+// since then, drops as many levels as bring them down to it.
 void count_chosen_call(SampleThread& thread) {
   constexpr std::uint32_t kAtOnce = 64;
   if (++thread.uncounted < kAtOnce) {

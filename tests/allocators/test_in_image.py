@@ -1,4 +1,4 @@
-"""What an image lacks of that which our libraries need."""
+"""Parts of glibc that our libraries need and an image may lack."""
 
 from __future__ import annotations
 
