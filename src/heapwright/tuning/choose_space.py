@@ -87,6 +87,7 @@ def _not_in_image(session: Session) -> dict[str, str]:
 def _only_space(session: Session) -> Space:
     """The space of a study of a single allocator."""
     allocator = session.allocators[0]
+    session.store.update(not_searched=_not_in_image(session))
     space = allocator.space(session.threads, session.options.expert)
     if session.options.params:
         keys = [key for key in session.options.params if not _beside(session, key)]
