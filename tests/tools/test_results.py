@@ -91,5 +91,5 @@ def test_every_page_tells_its_reader_the_commands() -> None:
     made = [(p, c) for p, text in pages.items() for c in re.findall(r"<!-- make results: (.+) -->", text)]
     assert len(made) > 10
     for page, commands in made:
-        for command in plain(commands).split("; "):
+        for command in plain(commands).replace("; echo;", ";").split("; "):  # an empty line between two tables
             assert command.strip() in plain(pages[page]), f"{page.name} does not show: {command}"
