@@ -34,8 +34,10 @@ from papers_tables import workloads
 from heapwright.campaign.analysis import a12, rank_sum_p
 from heapwright.campaign.definition import cells_of, load_definition
 from heapwright.campaign.run import is_done
+from heapwright.experiment.configuration import DEFAULT_ID
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import ALPHA, holm
+from heapwright.files import write_whole
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.tables import markdown_table
 from heapwright.study.store import read_study
@@ -43,7 +45,6 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
 PEAK = "massif_peak_bytes"
-DEFAULT = 1  # the number of the default in a study
 NEVER = 3600.0  # seconds: a run under Massif may take a hundred times as long as the program
 HIT = 0.005  # the paper's gains are larger than this; ours are counted from here on
 
@@ -95,9 +96,7 @@ class Massif:
                 print(f"Massif under {key}: {outcome.failure}", file=sys.stderr)
             with self.saving:
                 self.peaks[key] = None if outcome.failure else outcome.run.metrics[PEAK]
-                draft = self.known.with_suffix(".new")
-                draft.write_text(json.dumps(self.peaks))
-                draft.replace(self.known)
+                write_whole(self.known, json.dumps(self.peaks))
         return self.peaks[key]
 
 
@@ -106,10 +105,10 @@ def best_of(study: Path) -> Best:
     with read_study(study) as store:
         runs = [run for run in store.runs() if run.phase != Phase.CALIBRATE]
         peaks = {run.config: peak for run in runs if not run.failure and (peak := run.metrics.get(PEAK))}
-        tried = {run.config for run in runs} - {DEFAULT}
-        default = peaks.pop(DEFAULT)
+        tried = {run.config for run in runs} - {DEFAULT_ID}
+        default = peaks.pop(DEFAULT_ID)
         infeasible = len(tried - peaks.keys())
-        best = min(peaks, key=lambda config: peaks[config], default=DEFAULT)
+        best = min(peaks, key=lambda config: peaks[config], default=DEFAULT_ID)
         saved = default - peaks.get(best, default)
         if saved <= 0:
             return Best({}, 0.0, len(tried), infeasible)

@@ -32,6 +32,7 @@ from typing import TypedDict
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import heapwright
+from heapwright.files import write_whole
 from heapwright.measure.meter import MeterOptions
 from heapwright.metrics import METRICS
 from heapwright.report.tables import markdown_table
@@ -98,9 +99,7 @@ class Transfer:
             if not outcome.failure:
                 entry = {"digest": outcome.digest, "metrics": {m: outcome.run.metrics.get(m) for m in self.metrics}}
             self.runs[key] = entry
-            draft = self.known.with_suffix(".new")
-            draft.write_text(json.dumps(self.runs))
-            draft.replace(self.known)
+            write_whole(self.known, json.dumps(self.runs))
         return self.runs[key]
 
 
