@@ -205,7 +205,6 @@ def _recover(args: argparse.Namespace) -> Recording:
 
 def _record(args: argparse.Namespace) -> Recording:
     """Record a command with heapwright's stdin, stdout and stderr, or one input of a workload with its own stdin."""
-    from heapwright.allocators.in_image import check_parts
     from heapwright.allocators.registry import get_allocator
     from heapwright.measure.meter import MeterOptions
     from heapwright.trace.record import record, record_workload
@@ -224,6 +223,8 @@ def _record(args: argparse.Namespace) -> Recording:
             else get_allocator(args.allocator)
         )
     if workload.container is not None:
+        from heapwright.allocators.in_image import check_parts
+
         check_parts(workload.container.image.platform, workload.container.image.libraries)
     how = (trace, allocator, not args.no_children, args.force)
     sampling = _sampling(args)
