@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from heapwright.allocators.in_image import check_parts, image_allocators, lacking_parts
 from heapwright.errors import UsageError
+from heapwright.tuning.choose_space import not_in_image
 from tests import needs
 
 PLATFORM = "x86_64-glibc"
@@ -45,6 +48,18 @@ def test_an_image_without_a_part_has_none_of_ours() -> None:
     with pytest.raises(UsageError, match=r"the image lacks libdl\.so\.2, which heapwright's libraries need"):
         check_parts(PLATFORM, libraries)
     assert set(image_allocators(PLATFORM, libraries, "2.36")) == {"glibc"}
+
+
+@pytest.mark.usefixtures("old_glibc")
+def test_a_search_says_why_it_leaves_ours_out() -> None:
+    def session(libraries: dict[str, str]) -> Any:
+        image = SimpleNamespace(platform=PLATFORM, libraries=libraries)
+        return SimpleNamespace(workload=SimpleNamespace(container=SimpleNamespace(image=image)))
+
+    assert not_in_image(session(PARTS)) == {}
+    left_out = not_in_image(session({"libc.so.6": "/lib/libc.so.6"}))
+    assert set(left_out) == {"exgen", "reaper"}
+    assert "lacks libpthread.so.0 and libdl.so.2" in left_out["exgen"]
 
 
 def test_musl_has_no_such_parts() -> None:

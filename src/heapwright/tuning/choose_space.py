@@ -39,7 +39,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     spaces = {name: entrant.space for name, entrant in entered.entrants.items()}
     entrants = {name: entrant.config for name, entrant in entered.entrants.items()}
     order, failed = allocator_screening.ranked(entered.runs, session.default, entrants, session.options.objectives)
-    out = entered.out | failed | _not_in_image(session)
+    out = entered.out | failed | not_in_image(session)
     session.store.update(not_searched=out)
     for name, why in out.items():
         session.progress.note(f"{name} is not searched: {why}")
@@ -65,15 +65,15 @@ def loaded_space(session: Session) -> Space:
         for a in session.allocators
     }
     out = {name: why for name, (able, why) in asked.items() if able is None}
-    session.store.update(not_searched=out | _not_in_image(session))
+    session.store.update(not_searched=out | not_in_image(session))
     able = [_space_of(session, a) for a, _ in asked.values() if a is not None]
     if not able:
         raise HeapwrightError(*_NONE)
     return join(able)
 
 
-def _not_in_image(session: Session) -> dict[str, str]:
-    """Why glibc's malloc is not searched in an image with musl, and ours not in one that lacks parts of glibc."""
+def not_in_image(session: Session) -> dict[str, str]:
+    """Return why glibc is not searched in an image with musl, and ours not in one that lacks parts of glibc."""
     container = session.workload.container
     if container is None:
         return {}
@@ -87,7 +87,7 @@ def _not_in_image(session: Session) -> dict[str, str]:
 def _only_space(session: Session) -> Space:
     """The space of a study of a single allocator."""
     allocator = session.allocators[0]
-    session.store.update(not_searched=_not_in_image(session))
+    session.store.update(not_searched=not_in_image(session))
     space = allocator.space(session.threads, session.options.expert)
     if session.options.params:
         keys = [key for key in session.options.params if not _beside(session, key)]
