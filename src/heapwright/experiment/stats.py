@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -46,10 +47,10 @@ class Ratio:
 
 def summarise(values: Sequence[float]) -> Summary:
     """Compute median, range and median absolute deviation of at least one value."""
-    array = np.asarray(values, dtype=float)
-    median = float(np.median(array))
-    mad = float(np.median(np.abs(array - median)))
-    return Summary(len(array), median, float(array.min()), float(array.max()), mad)
+    # Nearly all callers have a few values. For these numpy's median takes ten times as long.
+    middle = median(values)
+    mad = median([abs(value - middle) for value in values])
+    return Summary(len(values), float(middle), float(min(values)), float(max(values)), float(mad))
 
 
 def relative_noise(values: Sequence[float]) -> float:
