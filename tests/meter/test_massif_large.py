@@ -70,6 +70,13 @@ LONG = [
 ]
 
 
+def command_of(case: Case, heap: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the command of a case and its whole environment; heap is the built massif_heap.c."""
+    env = {"PATH": os.environ["PATH"], "HASH_SEED": "0", "PYTHONHASHSEED": "0"}
+    settings = [case.settings.split("=")] if case.settings else []
+    return shlex.split(case.words.replace("HEAP", str(heap))), env | dict(settings)
+
+
 def both_peaks(command: list[str], env: Mapping[str, str], tmp_path: Path) -> tuple[int, int]:
     """Return the peak that Massif reports and the one that the meter computes."""
     run = run_metered(command, MeterOptions(massif=True), env=env, cwd=tmp_path)
@@ -84,11 +91,9 @@ def both_peaks(command: list[str], env: Mapping[str, str], tmp_path: Path) -> tu
 @pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=long) for case in LONG)], ids=str)
 def test_equals_massif(case: Case, program: Callable[..., Path], tmp_path: Path) -> None:
     needs.command("valgrind")
-    words = shlex.split(case.words.replace("HEAP", str(program("massif_heap"))))
+    words, env = command_of(case, program("massif_heap"))
     if shutil.which(words[0]) is None:
         needs.command(words[0])
-    env = {"PATH": os.environ["PATH"], "HASH_SEED": "0", "PYTHONHASHSEED": "0"}
-    env |= dict([case.settings.split("=")] if case.settings else [])
     true, ours = both_peaks(words, env, tmp_path)
     assert true > case.above * MIB
     assert true == ours
