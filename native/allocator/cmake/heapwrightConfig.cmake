@@ -38,10 +38,16 @@ function(heapwright_link_malloc target)
       message(FATAL_ERROR "heapwright_link_malloc(${target}): there is no ${library}")
     endif()
     target_link_libraries(${target} PRIVATE ${library})
-    # In a static program exgen calls the C library's pthread_create by its other name, which nothing else asks for.
     get_target_property(options ${target} LINK_OPTIONS)
-    if("${options} ${CMAKE_EXE_LINKER_FLAGS}" MATCHES "-static")
+    set(options " ${options} ${CMAKE_EXE_LINKER_FLAGS} ")
+    # In a static program exgen calls the C library's pthread_create by its other name, which nothing else asks for.
+    if("${options}" MATCHES "[ ;]-static(-pie)?[ ;]")
       target_link_options(${target} PRIVATE "LINKER:-u,__pthread_create")
+    endif()
+    # Our operator new refers to std::__throw_bad_alloc weakly, because C programs have none. A static C++ runtime then
+    # leaves it out.
+    if("${options}" MATCHES "[ ;]-static(-pie|-libstdc\\+\\+)?[ ;]")
+      target_link_options(${target} PRIVATE "$<$<LINK_LANGUAGE:CXX>:LINKER:-u,_ZSt17__throw_bad_allocv>")
     endif()
     return()
   endif()

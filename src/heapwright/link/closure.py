@@ -26,12 +26,18 @@ class Closure:
         definitions: symbol → the object of `objects` that defines it.
         libraries: the shared libraries, those left out by --as-needed aside.
         exports: symbol → the first shared library that has it.
+        archives: those of which only needed members are linked.
     """
 
     objects: list[Image] = field(default_factory=list)
     definitions: dict[str, Image] = field(default_factory=dict)
     libraries: dict[Path, Image] = field(default_factory=dict)
     exports: dict[str, Image] = field(default_factory=dict)
+    archives: list[Archive] = field(default_factory=list)
+
+    def offers(self, symbol: str) -> bool:
+        """Whether an archive has a member that defines the symbol."""
+        return any(symbol in archive.index for archive in self.archives)
 
     def machine(self) -> tuple[str, int]:
         """What the objects are for, ('EM_X86_64', 64); empty where there are none but intermediate code."""
@@ -82,7 +88,6 @@ class _Resolver:
     def __init__(self, line: LinkLine) -> None:
         self.line = line
         self.closure = Closure()
-        self.archives: list[Archive] = []
         self.waiting: list[tuple[Input, Image]] = []
         self.taken: set[int] = set()
         self.undefined: dict[str, bool] = {}  # name → whether somebody insists on it
@@ -96,7 +101,7 @@ class _Resolver:
                     for member in found.members:
                         self._take(member)
                 else:
-                    self.archives.append(found)
+                    self.closure.archives.append(found)
                     self._take_from(found)
             elif found.kind == "object":
                 self._take(found)
@@ -106,7 +111,7 @@ class _Resolver:
                 raise HeapwrightError(f"{item.path} is a program, which cannot be linked into another")
         gave = True
         while gave:
-            gave = sum(self._take_from(archive) for archive in self.archives) > 0
+            gave = sum(self._take_from(archive) for archive in self.closure.archives) > 0
         for item, library in self.waiting:
             if any(name in self.undefined for name in library.exports):
                 self.closure.libraries[item.path] = library

@@ -43,6 +43,7 @@ WISH, COMPILER, MARK, LINKER = (
 )
 NAMES = ("ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold")
 _WHOLE = ("malloc", "free", "calloc", "realloc", "posix_memalign")
+THROW_BAD_ALLOC = "_ZSt17__throw_bad_allocv"  # std::__throw_bad_alloc, of libstdc++ and libc++
 _START_FILE = re.compile(r"^[A-Za-z]*crt[\w.]*\.o$")
 
 
@@ -124,7 +125,7 @@ def _link_program(linker: str, line: LinkLine, wish: Wish) -> int:
         _check_machine(choice.library, machine, closure.machine()[1])
     if line.static and choice.shared:
         raise Declined(f"{choice.allocator} is a shared library, and the program is static")
-    return _link_with(linker, line, choice, judgement.verdict, machine, wish)
+    return _link_with(linker, line, choice, judgement.verdict, machine, wish, _forced(line, closure, choice))
 
 
 def _lasting(why: str) -> str:
@@ -149,14 +150,20 @@ def _check_machine(library: Path, machine: str, bits: int) -> None:
         raise Declined(f"{library.name} is for {image.machine.removeprefix('EM_')}, the program is not")
 
 
-def _link_with(linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, wish: Wish) -> int:
+def _link_with(
+    linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, wish: Wish, forced: Sequence[str]
+) -> int:
     how = "shared" if choice.shared else "static"
     linked = Linked(choice.allocator, __version__, how if choice.library else "", verdict, choice.why, choice.options)
     with tempfile.TemporaryDirectory(prefix="heapwright-ld-") as folder:
         note = Path(folder) / "heapwright-note.o"
         note.write_bytes(note_object(linked, machine))
         done = subprocess.run(
-            [linker, *_with(line, choice, note, wish)], capture_output=True, text=True, check=False, errors="replace"
+            [linker, *_with(line, choice, note, wish, forced)],
+            capture_output=True,
+            text=True,
+            check=False,
+            errors="replace",
         )
         failure = done.stderr.strip().splitlines()[0] if done.returncode and done.stderr.strip() else ""
         if not done.returncode:
@@ -176,16 +183,25 @@ def _link_with(linker: str, line: LinkLine, choice: Choice, verdict: str, machin
     return 0
 
 
-def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish) -> list[str]:
+def _forced(line: LinkLine, closure: Closure, choice: Choice) -> list[str]:
+    """Return the symbols that the linker must take from archives although nothing insists on them."""
+    symbols = ["malloc"]
+    if line.static and choice.allocator.startswith("exgen"):
+        symbols.append("__pthread_create")  # what exgen calls in a program with no libc.so to ask
+    # Our operator new refers to this function weakly, because C programs have none. Without it, it aborts.
+    if closure.offers(THROW_BAD_ALLOC) and any(name.startswith(("_Znw", "_Zna")) for name in closure.definitions):
+        symbols.append(THROW_BAD_ALLOC)
+    return symbols
+
+
+def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish, forced: Sequence[str]) -> list[str]:
     """Return the linker's words with the allocator before the program's objects, so that its malloc is found first."""
     words = list(line.words)
     ours = [i.at for i in line.inputs if not _START_FILE.match(i.path.name)]
     at = min(ours, default=len(words))
     if choice.library is None:
         return [*words[:at], str(note), *words[at:]]
-    more = ["-u", "malloc"]
-    if line.static and choice.allocator.startswith("exgen"):
-        more += ["-u", "__pthread_create"]  # what exgen calls in a program with no libc.so to ask
+    more = [word for symbol in forced for word in ("-u", symbol)]
     if choice.shared:
         more += ["--push-state", "--no-as-needed", str(choice.library), "--pop-state"]
         if wish.rpath:
