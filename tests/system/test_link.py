@@ -104,45 +104,6 @@ def test_the_verdict_chooses(heapwright: Heapwright, objects: Path, compiler: st
         assert found["linked"]["allocator"] == allocator
 
 
-# It uses nothing else of the C++ library, so a static one gives nothing that throws by itself.
-FULL = """#include <cstdio>
-#include <new>
-int main() {
-  try { char* p = new char[1ul << 62]; std::printf("%p\\n", (void*)p); }
-  catch (const std::bad_alloc&) { std::puts("caught"); }
-}
-"""
-
-
-@pytest.mark.parametrize("options", [(), ("-static",), ("-static-pie",), ("-static-libstdc++",)], ids=" ".join)
-def test_new_without_memory_throws(heapwright: Heapwright, options: tuple[str, ...]) -> None:
-    (heapwright.folder / "full.cpp").write_text(FULL)
-    done = heapwright("link", "--allocator", "exgen", "--", "g++", *options, "full.cpp", "-o", "full")
-    assert done.status == 0, done.err
-    works_with(heapwright, "full", "exgen")
-    assert run(heapwright.folder, "./full").stdout == "caught\n"
-
-
-@pytest.mark.parametrize("option", ["-static", "-static-libstdc++"])
-def test_cmake_with_a_static_runtime(heapwright: Heapwright, option: str) -> None:
-    needs.command("cmake")
-    (heapwright.folder / "full.cpp").write_text(FULL)
-    (heapwright.folder / "small.c").write_text("#include <stdlib.h>\nint main(void) { free(malloc(9)); return 0; }\n")
-    lines = ["cmake_minimum_required(VERSION 3.18)", "project(p C CXX)", "find_package(heapwright REQUIRED)"]
-    for name in ("full.cpp", "small.c"):
-        target = name.partition(".")[0]
-        lines.append(f"add_executable({target} {name})\ntarget_link_options({target} PRIVATE {option})")
-        lines.append(f"heapwright_link_malloc({target} ALLOCATOR exgen)")
-    (heapwright.folder / "CMakeLists.txt").write_text("\n".join(lines))
-    place = heapwright("link", "--print", "cmake-dir").out.strip()
-    for words in (["-S", ".", "-B", "b", f"-Dheapwright_ROOT={place}"], ["--build", "b"]):
-        made = run(heapwright.folder, "cmake", *words)
-        assert made.returncode == 0, made.stdout + made.stderr
-    for program in ("b/full", "b/small"):
-        works_with(heapwright, program, "exgen")
-    assert run(heapwright.folder, "b/full").stdout == "caught\n"
-
-
 def test_the_same_link_makes_the_same_program(heapwright: Heapwright) -> None:
     made = []
     for _ in range(2):
