@@ -3,6 +3,7 @@
 
     heapwright bench realistic --threads 1,2,8 --json realistic.json      # and the other suites
     .venv/bin/python tools/multithreaded.py *.json
+    .venv/bin/python tools/multithreaded.py burst.json --suites burst --threads 1,2 --allocator exgen
 
 Compares CPU time and peak RSS of one of our allocators with the best single peer (the one with the
 smallest geometric mean over all benchmarks, at that thread count), and with each benchmark's best
@@ -36,6 +37,7 @@ class Results:
     cells: dict[tuple[str, int], dict[str, dict[str, Any]]] = field(default_factory=dict)
     allocators: list[str] = field(default_factory=list)
     rounds: set[int] = field(default_factory=set)
+    suites: tuple[str, ...] = SUITES
 
     def add(self, file: Path) -> None:
         """Reads a file of `bench --json`."""
@@ -43,7 +45,7 @@ class Results:
         self.allocators = self.allocators or [one["name"] for one in found["allocators"]]
         self.rounds.add(found["rounds"])
         for cell in found["results"]:
-            counted = cell["suite"] in SUITES and not cell["benchmark"].startswith("scalability-")
+            counted = cell["suite"] in self.suites and not cell["benchmark"].startswith("scalability-")
             if counted and not cell["failure"]:
                 self.cells.setdefault((cell["benchmark"], cell["threads"]), {})[cell["allocator"]] = cell
 
@@ -155,16 +157,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="output of `heapwright bench --json`")
     parser.add_argument("--allocator", default="reaper", help="one of our allocators (default reaper)")
+    parser.add_argument("--suites", default=",".join(SUITES), help="the suites that count (default %(default)s)")
+    parser.add_argument("--threads", default="2,8", help="numbers of threads to compare at (default %(default)s)")
     args = parser.parse_args()
-    results = Results()
+    results = Results(suites=tuple(args.suites.split(",")))
     for file in args.files:
         results.add(file)
-    counts = sorted(count for name, count in results.cells if name == "scalability")
+    counts = sorted({count for _, count in results.cells if count in (1, 2, 4, 8, 16)})
     print(f"{len({name for name, _ in results.cells})} benchmarks, {max(results.rounds)} rounds.")
-    for threads in (2, 8):
+    for threads in map(int, args.threads.split(",")):
         against_peers(results, args.allocator, threads)
     means(results, counts)
-    flatness(results, counts)
+    if ("scalability", 2) in results.cells:
+        flatness(results, counts)
 
 
 if __name__ == "__main__":
