@@ -167,6 +167,7 @@ def set_up(analysis: Analysis) -> list[str]:
         *(f"Machine: {machine}." for machine in machines),
         f"Allocators: {', '.join(allocators)}.",
         *_ended_early(analysis),
+        *_strayed(analysis),
         *([f"Not finished: {analysis.missing} searches are missing."] if analysis.missing else []),
     ]
 
@@ -178,6 +179,17 @@ def _ended_early(analysis: Analysis) -> list[str]:
     each = ", ".join(f"{c.cell.file.removesuffix('.study')} ({c.evaluations} of {c.cell.budget})" for c in short[:6])
     more = f" and {len(short) - 6} more" if len(short) > 6 else ""
     return [f"Ended before their budget, with nothing more to propose; they keep their last quality: {each}{more}."]
+
+
+def _strayed(analysis: Analysis) -> list[str]:
+    found = [f"{file.removesuffix('.study')} ({s.strayed})" for file, s in analysis.searches.items() if s.strayed]
+    if not found:
+        return []
+    more = f" and {len(found) - 6} more" if len(found) > 6 else ""
+    return [
+        "With configurations of an earlier course of the search, because the method proposed others after an"
+        f" interruption; they count for the budget: {', '.join(found[:6])}{more}."
+    ]
 
 
 def ranks_table(analysis: Analysis) -> Table:

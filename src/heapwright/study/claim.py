@@ -40,6 +40,12 @@ def effect(c: Confirmation) -> str:
     return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}]{risk})".replace("-", "−")
 
 
+def single_claim(ratios: Mapping[str, float], objectives: Sequence[str]) -> str:
+    """One sentence for a pick of a search that was not confirmed: its ratios in the search, by metric."""
+    changes = [f"{METRICS[m].label} {100 * (ratios[m] - 1):+.2f}%" for m in objectives if m in ratios]
+    return f"In the search: {', '.join(changes)}; not confirmed.".replace("-", "−")
+
+
 def pick_claim(
     confirmed: Mapping[str, Confirmation],
     objectives: Sequence[str],

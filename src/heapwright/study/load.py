@@ -26,6 +26,7 @@ from heapwright.study.claim import (
     predicted_effect,
     prediction_claim,
     proven_by,
+    single_claim,
     study_claim,
     tree_sentence,
     with_time_objection,
@@ -33,7 +34,7 @@ from heapwright.study.claim import (
 )
 from heapwright.study.cold_pages import with_cold_pages
 from heapwright.study.confirmation import judge
-from heapwright.study.evaluations import evaluations_of, quality_of
+from heapwright.study.evaluations import evaluations_of, quality_of, strayed_sentence
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
@@ -160,6 +161,7 @@ def view_of(store: Store) -> StudyView:
             *_warnings(runs, calibrated, options, picks),
             *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
             *dropped,
+            *([strayed_sentence(meta.strayed)] if meta.strayed else []),
             *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
             *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
         ],
@@ -315,7 +317,10 @@ def _picks(
         origin = by_id[searched[name]]
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
-        claim = pick_claim(found, options.objectives, *how)
+        if options.search_only and not found:
+            claim = single_claim(origin.ratios, options.objectives)
+        else:
+            claim = pick_claim(found, options.objectives, *how)
         minified = not options.search_only and origin.config.id not in store.meta.unminified
         picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
