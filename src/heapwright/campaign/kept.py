@@ -8,9 +8,12 @@ renamed.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -64,6 +67,27 @@ def _read(folder: Path) -> dict[str, str]:
         return msgspec.json.decode(path.read_bytes(), type=_Kept).searches if path.exists() else {}
     except (OSError, msgspec.DecodeError) as error:
         raise HeapwrightError(f"{path} cannot be read ({error})", "give another folder with -o") from None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other experiments out of a folder meanwhile: their searches would disturb each other's times.
+
+    Raises:
+        HeapwrightError: another one works there.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            hint = "wait for it, or name another folder with -o"
+            raise HeapwrightError(f"another heapwright experiment works in {folder}", hint) from None
+        except OSError:
+            pass  # a file system without locks; each study has a lock of its own
+        yield
+    finally:
+        os.close(lock)
 
 
 def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ from heapwright.allocators.space_spec import ParamSpec, SpaceFile
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun, metrics_by_input
+from heapwright.experiment.records import StoredRun, by_block, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study import agreement, matters
@@ -111,7 +111,7 @@ def view_of(store: Store) -> StudyView:
         gather(replays, configs, default.id, agreement.program_values(calibrated)), candidates
     )
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
-    evaluations, front = evaluations_of(candidates, only, [*replays, *searched], options)
+    evaluations, front = evaluations_of(candidates, only, by_block([*replays, *searched]), options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     beside = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}

@@ -154,7 +154,7 @@ def _what_changed(identity: ProgramIdentity | None, what: str) -> str:
 
 
 def changed_since(path: Path) -> str:
-    """Return a sentence about what has changed since a study was made: its program, recordings or the search's code.
+    """Return a sentence about changes since a study was made: of its program, its recordings or the search's code.
 
     Returns:
         An empty text if nothing has, or if the study does not tell.

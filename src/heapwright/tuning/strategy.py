@@ -40,7 +40,7 @@ def search_of(session: Session, space: Space, evaluator: Evaluator, begun: Seque
 def search_on(
     session: Session, search: Search, first: Sequence[Point], watch: Callable[[], bool] = lambda: True
 ) -> None:
-    """Search with the study's strategy, and note what it does not propose again after an interruption.
+    """Search with the study's strategy, and note the configurations that an interruption left behind.
 
     Args:
         session: the study's session.

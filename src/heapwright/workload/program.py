@@ -55,8 +55,8 @@ class ProgramIdentity(msgspec.Struct):
         interpreter: of a script that starts with #!; None for others.
         libraries: those that the loader names at the start.
         files: regular files that the command, its inputs and its load name.
-        search_code: code that only the search uses: the module of a search method of another package, and what the
-            workload's [objective] names. Another version of it is another search, but the same program.
+        search_code: code that only the search uses: the module of a search method of another package, and the files
+            of the workload's [objective]. Another version of it is another search, but the same program.
         settled: whether files that the program itself writes are left out already.
         image: name of the image that the program runs in; empty for this machine.
         image_digest: the digest of the image.
