@@ -131,6 +131,13 @@ def test_a_method_that_takes_another_course_keeps_to_the_budget(
     assert study.notes.notes.count(warning) == 1
 
 
+def test_an_objective_that_is_zero_is_told(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(
+        World(extra={"major_faults": 0.0}), options={**SHORT, "objectives": ("major_faults",), "search_only": True}
+    ).go()
+    assert "major faults: 0 with nothing changed, so no setting can make it less." in view.warnings
+
+
 def test_the_picks_of_a_search_alone_are_told(tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(effect=effect, noise=0.001), options={**PLANE, "search_only": True})
     view = study.go()

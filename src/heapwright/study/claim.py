@@ -250,6 +250,11 @@ def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
     return f"{changes} with {named(config)}".replace("-", "−")
 
 
+def nothing_less(metric: str) -> str:
+    """The warning that an objective is 0 already."""
+    return f"{METRICS[metric].label}: 0 with nothing changed, so no setting can make it less."
+
+
 def tree_sentence(processes: int) -> str:
     """Why a study of several processes minimises proportional memory."""
     return (

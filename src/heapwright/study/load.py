@@ -22,6 +22,7 @@ from heapwright.study.beside import with_tried
 from heapwright.study.claim import (
     SEARCH_ONLY,
     headline,
+    nothing_less,
     pick_claim,
     predicted_effect,
     prediction_claim,
@@ -393,6 +394,8 @@ def _warnings(
             ] = None
     noise = _noise(calibrated)
     for metric in options.objectives:
+        if calibrated and not any(r.metrics.get(metric) for r in calibrated):
+            found[nothing_less(metric)] = None
         if noise.get(metric, 0) > 0.05:
             found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
     walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]

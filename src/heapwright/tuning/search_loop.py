@@ -132,6 +132,7 @@ class Search:
         while stale < _STALE_BATCHES and not self.enough() and watch():
             points = strategy.ask()
             if not points:
+                stale = _STALE_BATCHES
                 break
             before = len(self.known)
             self._generation += 1
@@ -140,6 +141,9 @@ class Search:
                 break
             stale = 0 if len(self.known) > before else stale + 1
             strategy.tell(observed)
+        if stale == _STALE_BATCHES and self.known and not self.enough() and options.evaluations:
+            ends = f"it ends after {len(self.known)} of {options.evaluations} configurations"
+            self.evaluator.blocks.progress.note(f"the search method proposes nothing new: {ends}")
         if self.strayed:
             self.runs += [run for runs in self._earlier.values() for run in runs if run.config in self.strayed]
             self._gather()
