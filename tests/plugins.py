@@ -36,6 +36,16 @@ class Outside(Highest):
         return [[99] * len(self.space.sizes)]
 
 
+class Fraction(Highest):
+    def ask(self):
+        return [[0.5] * len(self.space.sizes)]
+
+
+class Nothing(Highest):
+    def ask(self):
+        return None
+
+
 class Half:
     def ask(self):
         return []
@@ -57,6 +67,8 @@ highest = other_package:Highest
 missing = other_package_that_is_not_there:Nothing
 fails = other_package:Fails
 outside = other_package:Outside
+fraction = other_package:Fraction
+nothing = other_package:Nothing
 half = other_package:Half
 
 [heapwright.objectives]

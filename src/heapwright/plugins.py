@@ -13,6 +13,7 @@ They are looked up only if heapwright itself has no such name, so that a start w
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from heapwright.errors import HeapwrightError
@@ -26,6 +27,21 @@ def plugin_names(group: str) -> list[str]:
     from importlib.metadata import entry_points
 
     return sorted({point.name for point in entry_points(group=group)})
+
+
+def plugin_source(group: str, name: str) -> Path | None:
+    """Return the file of the module that offers this name; None if there is none, or its package has no such file."""
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
+    for point in entry_points(group=group, name=name):
+        try:
+            spec = find_spec(point.module)
+        except (ImportError, ValueError):  # loading it reports the error
+            continue
+        if spec is not None and spec.origin and Path(spec.origin).is_file():
+            return Path(spec.origin)
+    return None
 
 
 def load_plugin(group: str, name: str) -> Any:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from heapwright.campaign.definition import Cell, cells_of, load_definition
-from heapwright.campaign.kept import digests_of, finished, renew
+from heapwright.campaign.kept import alone_in, digests_of, finished, renew
 from heapwright.errors import HeapwrightError
+from heapwright.workload.model import Input
 
 from ..study.conftest import Tuning
 from ..study.fakes import World
@@ -72,6 +73,32 @@ def test_a_new_recording_begins_new_searches(base: Path) -> None:
     renew(digests(base), base, lambda _: None)
     (base / "a.hwt").write_text('{"other": 1}')
     assert finished(digests(base), base) == {}
+
+
+def test_another_build_begins_new_searches(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
+    (tmp_path / "a.hwt").write_text("{}")
+    (tmp_path / "input.txt").write_text("one\n")
+    options = {"allocator": "toy", "method": "random", "evaluations": 3, "search_only": True}
+    made = tuning(World(), options=options, inputs=(Input("default", args=["input.txt"]),))
+    made.path = tmp_path / "p-random-3-1.study"
+    made.go()
+    said = list[str]()
+    renew(digests(tmp_path), tmp_path, said.append)
+    assert said == []
+    (tmp_path / "input.txt").write_text("two\n")
+    renew(digests(tmp_path), tmp_path, said.append)
+    (line,) = said
+    assert "p-random-3-1.study: the program has changed since the study was made" in line
+    assert "input.txt changed" in line
+    assert finished(digests(tmp_path), tmp_path) == {}
+
+
+def test_one_experiment_works_in_a_folder(tmp_path: Path) -> None:
+    busy = pytest.raises(HeapwrightError, match="another heapwright experiment works in")
+    with alone_in(tmp_path), busy, alone_in(tmp_path):
+        pass
+    with alone_in(tmp_path):
+        pass
 
 
 def test_more_seeds_and_programs_keep_the_searches(base: Path) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from heapwright.errors import UsageError
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.records import StoredRun
+from heapwright.report.html import render_report
 from heapwright.report.study_json import tune_json
-from heapwright.report.terminal import how_searched, quality_text
+from heapwright.report.terminal import how_searched, print_summary, quality_text
+from heapwright.search.methods import make_strategy
+from heapwright.search.protocol import Setup, Strategy
 from heapwright.study import options as opt
 from heapwright.study.claim import NOTHING, SEARCH_ONLY
 from heapwright.tuning import search_loop, strategy
@@ -99,6 +105,53 @@ def test_a_search_gathers_only_the_runs_of_new_blocks(
     assert search.known == gather(search.runs, search.config_cache.configs, search.config_cache.default.id)
     assert max(lengths) <= (opt.BLOCK + 1) * len(search.inputs)
     assert sum(lengths) == len(search.runs)
+
+
+def test_a_method_that_takes_another_course_keeps_to_the_budget(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interruption it proposes other points. Those from before count, and a warning tells of them."""
+    begun: list[int] = []
+
+    def unsteady(name: str, setup: Setup) -> Strategy:
+        begun.append(setup.seed)
+        return make_strategy(name, replace(setup, seed=len(begun)))
+
+    monkeypatch.setattr(strategy, "make_strategy", unsteady)
+    study = tuning(World(noise=0.01), options={**SHORT, "method": "random", "search_only": True})
+    while not study.runs("search") if study.path.exists() else True:
+        assert study.go_until_interrupted(10)
+    before = {r.config for r in study.runs("search")} - {1}
+    begun[:] = [1]
+    view = study.go()
+    assert len(view.evaluations) == SHORT["evaluations"]
+    assert before <= {e.config.id for e in view.evaluations}
+    (warning,) = (text for text in view.warnings if "an earlier course of the search" in text)
+    assert warning.startswith("1 configuration is" if len(before) == 1 else f"{len(before)} configurations are")
+    assert study.notes.notes.count(warning) == 1
+
+
+def test_an_objective_that_is_zero_is_told(tuning: Callable[..., Tuning]) -> None:
+    view = tuning(
+        World(extra={"major_faults": 0.0}), options={**SHORT, "objectives": ("major_faults",), "search_only": True}
+    ).go()
+    assert "major faults: 0 with nothing changed, so no setting can make it less." in view.warnings
+
+
+def test_the_picks_of_a_search_alone_are_told(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(effect=effect, noise=0.001), options={**PLANE, "search_only": True})
+    view = study.go()
+    assert view.claim == SEARCH_ONLY
+    out = io.StringIO()
+    print_summary(view, Console(width=100, file=out), None)
+    told = " ".join(out.getvalue().split())
+    assert "pick, toy's pad=32, cache=16: In the search: " in told
+    assert "95% interval" not in told
+    page = render_report([view])
+    assert "Finished after the search: nothing is proven" in page
+    assert "Picks of the search" in page
+    for untrue in ("on fresh runs</", "no time to test", "measures each pick again", "No setting could be removed"):
+        assert untrue not in page
 
 
 def test_a_warm_start_tries_what_was_good_elsewhere_first(tuning: Callable[..., Tuning], tmp_path: Path) -> None:

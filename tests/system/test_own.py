@@ -53,11 +53,37 @@ def test_a_fault_of_an_own_method_names_it(heapwright: Heapwright, monkeypatch: 
     for method, message in {
         "fails": f"the search method 'fails' fails: ValueError: my fault ({package}/other_package.py, line ",
         "outside": "'outside' proposes [99, 99, 99], which is no point of the space: it needs 3 levels",
+        "fraction": "'fraction' proposes [0.5, 0.5, 0.5], which is no point of the space",
+        "nothing": "the search method 'nothing' fails: ask returns None, which is no list of points",
         "half": "the search method 'half' (Half) has no method 'tell'",
     }.items():
         study = ["--study", f"{method}.study", "--params", "mxfast,top_pad"]
         done = heapwright(*WORDS, *study, "--method", method, "--", "true")
         assert (done.status, message in done.err) == (1, True), done.err
+
+
+def test_another_version_of_the_code_is_another_search(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
+    heapwright.forked = False
+    package = install_package(heapwright.folder / "packages")
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    (heapwright.folder / "score").write_text("#!/bin/sh\necho 3\n")
+    (heapwright.folder / "score").chmod(0o755)
+    (heapwright.folder / "w.toml").write_text("command = ['true']\n[objective]\ncommand = ['./score']\n")
+    words = [*WORDS, "--workload", "w.toml", "--minimize", "objective", "--params", "mxfast", "--study", "s.study"]
+    words += ["--method", "highest"]
+    for file in (None, heapwright.folder / "score", package / "other_package.py"):
+        if file is not None:
+            file.write_text(file.read_text() + "\n# another version\n")
+        done = heapwright(*words)
+        assert done.status == 0, done.err
+        assert (f"code of the search has changed since the study was made ({file} changed)" in done.err) == bool(file)
+    assert len(list(heapwright.folder.glob("s.*.study"))) == 2
+
+
+def test_massif_peak_needs_no_other_option(heapwright: Heapwright) -> None:
+    done = heapwright(*WORDS, "--minimize", "massif_peak", "--params", "mxfast", "--json", "-", "--", "true")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["baseline"]["massif_peak_bytes"]["median"] > 1 << 20
 
 
 def test_an_experiment_goes_on_after_a_failure(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:

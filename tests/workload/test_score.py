@@ -13,6 +13,7 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Objective, from_identity, load_workload
 
 from ..plugins import install_package
+from ..processes import alive, wait_for
 from .test_execute import make, run
 
 __all__ = ["make"]
@@ -39,6 +40,13 @@ def test_a_run_without_a_number_does_not_count(script: str, why: str, make: Make
     outcome = run(make("echo hello", objective=Objective(command=["sh", "-c", script])))
     assert outcome.failure == why
     assert outcome.run.metrics["objective"] is None
+
+
+def test_a_command_that_hangs_is_stopped(make: Make, tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! >{tmp_path}/pid; wait"
+    outcome = run(make("echo hello", objective=Objective(command=["sh", "-c", script]), timeout=1.0))
+    assert outcome.failure == "no objective: the command timed out after 1 s"
+    wait_for(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
 def test_a_command_that_is_not_there_is_an_error(make: Make) -> None:

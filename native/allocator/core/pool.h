@@ -72,12 +72,18 @@ struct Pool {
   DepotRecord* depots = nullptr;    // of the heaps that have had a large depot since the last fork
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
-  // Bytes that one heap's depot may hold: its share of what free superblocks may hold. While the
-  // region purges nothing, it may keep all, because the region would keep free superblocks as well.
-  // The caller holds the lock.
+  // Bytes that one heap's depot may hold: its share of what free superblocks may hold, or of twice
+  // as much with several heaps, if that is at most kDepotsBytes: eight heaps that return a half of
+  // each burst take a sixth more CPU time (docs/design-notes/exgen.md). While the region purges
+  // nothing, it may keep all, because the region would keep free superblocks as well. The caller
+  // holds the lock.
   [[nodiscard]] std::size_t depot_share() const {
+    if (!region.may_purge()) {
+      return SIZE_MAX;
+    }
     const std::size_t sharing = std::max(__atomic_load_n(&region.heaps, __ATOMIC_RELAXED), std::size_t{1});
-    return region.may_purge() ? region.allowance() * kSuperblockBytes / sharing : SIZE_MAX;
+    const std::size_t bytes = region.allowance() * kSuperblockBytes;
+    return sharing == 1 ? bytes : std::max(bytes, std::min(2 * bytes, kDepotsBytes)) / sharing;
   }
   [[nodiscard]] bool has_depots() const { return __atomic_load_n(&depots, __ATOMIC_RELAXED) != nullptr; }
   // Lets other threads find a depot. The caller holds the lock.
@@ -168,6 +174,7 @@ struct Pool {
 
  private:
   static constexpr int kDepotsPerLook = 16;
+  static constexpr std::size_t kDepotsBytes = 4 * 1024 * 1024;
   DepotRecord* next_depot_ = nullptr;  // that find_idle_depot() looks at next; nullptr: the first
 };
 

@@ -68,8 +68,8 @@ def compare(
         HeapwrightError: nothing can be run.
     """
     words = [*_target(workload), "-n", str(rounds), "--seed", str(seed), *options]
-    words += ["--allocators", ",".join(allocators)] if allocators else []
-    words += ["--metrics", ",".join(metrics)] if metrics else []
+    words += ["--allocators", _joined("allocators", allocators)] if allocators else []
+    words += ["--metrics", _joined("metrics", metrics)] if metrics else []
     found = _verb("compare", words, command, None, passes_status=True)
     rows = {
         name: AllocatorResult(
@@ -121,10 +121,10 @@ def tune(
     """
     words = [*_target(workload), "--study", os.fspath(study), "--no-report", "--seed", str(seed)]
     for option, value in (
-        ("--minimize", ",".join(minimize)),
+        ("--minimize", _joined("minimize", minimize)),
         ("--budget", "" if budget is None else str(budget)),
         ("--method", method or ""),
-        ("--allocators", ",".join(allocators)),
+        ("--allocators", _joined("allocators", allocators)),
         ("--preset", preset or ""),
     ):
         words += [option, value] if value else []
@@ -132,6 +132,17 @@ def tune(
     words += [] if minify else ["--no-minify"]
     _verb("tune", [*words, *options], command, None)
     return open_study(study)
+
+
+def _joined(name: str, values: Sequence[str]) -> str:
+    """Return the values of an option, separated by commas.
+
+    Raises:
+        UsageError: they are one text in place of a list.
+    """
+    if isinstance(values, str):
+        raise UsageError(f"{name} is one text", f"give a list, for example {name}=[{values!r}]")
+    return ",".join(values)
 
 
 def replay(

@@ -285,6 +285,7 @@ class Search:
         version: of heapwright.
         created: when the study began, UTC in ISO 8601.
         host: the machine, as `measure.host.describe_host` describes it.
+        strayed: number of configurations of an earlier course of the search (`study.meta`).
     """
 
     runs: list[EvaluationRun]
@@ -294,6 +295,7 @@ class Search:
     version: str
     created: str
     host: dict[str, Any]
+    strayed: int = 0
 
 
 def read_search(study: Path) -> Search:
@@ -306,7 +308,7 @@ def read_search(study: Path) -> Search:
         view, meta = view_of(store), store.meta
         return Search(
             evaluation_runs(store), list(view.objectives), sorted(meta.spaces), view.claim, meta.version,
-            meta.created, dict(meta.host),
+            meta.created, dict(meta.host), meta.strayed,
         )  # fmt: skip
 
 

@@ -1,15 +1,19 @@
 """Tells which searches of an experiment's folder are those of its definition.
 
 The folder keeps a digest of each search in experiment.json: of all that the definition says about it, and of the
-contents of its recordings and its workload file. A search whose digest has changed is made again, and its old study is
+contents of its recordings and its workload file. Each study knows the build of its program, the files that the command
+names, and the code of its method and objective. A search is made again if one of these has changed; its old study is
 renamed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,7 +23,7 @@ from heapwright.campaign.run import is_done
 from heapwright.errors import HeapwrightError
 from heapwright.files import write_whole
 from heapwright.platforms import file_sha256
-from heapwright.study.open import put_aside
+from heapwright.study.open import changed_since, put_aside
 
 _NAME = "experiment.json"
 
@@ -65,8 +69,29 @@ def _read(folder: Path) -> dict[str, str]:
         raise HeapwrightError(f"{path} cannot be read ({error})", "give another folder with -o") from None
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other experiments out of a folder meanwhile: their searches would disturb each other's times.
+
+    Raises:
+        HeapwrightError: another one works there.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            hint = "wait for it, or name another folder with -o"
+            raise HeapwrightError(f"another heapwright experiment works in {folder}", hint) from None
+        except OSError:
+            pass  # a file system without locks; each study has a lock of its own
+        yield
+    finally:
+        os.close(lock)
+
+
 def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None]) -> None:
-    """Rename the studies of searches that the definition describes in another way now, and keep its digests.
+    """Rename the studies of searches whose definition, program or code is another now, and keep the digests.
 
     Args:
         digests: see `digests_of`.
@@ -78,9 +103,15 @@ def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None])
     """
     kept = _read(folder)
     for file, digest in digests.items():
-        if kept.get(file, digest) != digest and (folder / file).exists():
-            aside = put_aside(folder / file)
-            note(f"{file} is of another definition: a new search begins, the old one is kept as {aside}")
+        if not (folder / file).exists():
+            continue
+        if kept.get(file, digest) != digest:
+            why = f"{file} is of another definition"
+        elif is_done(folder / file) and (changed := changed_since(folder / file)):  # `tune` looks at the others itself
+            why = f"{file}: {changed}"
+        else:
+            continue
+        note(f"{why}: a new search begins, the old one is kept as {put_aside(folder / file)}")
     searches = {**kept, **digests}
     if searches != kept:
         write_whole(folder / _NAME, msgspec.json.format(msgspec.json.encode(_Kept(searches)), indent=1) + b"\n")

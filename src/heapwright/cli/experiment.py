@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.campaign.definition import cells_of, load_definition
-    from heapwright.campaign.kept import digests_of, finished, renew
+    from heapwright.campaign.kept import alone_in, digests_of, finished, renew
 
     definition = load_definition(args.file)
     if args.cluster:
@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
     digests = digests_of(cells, definition, args.file.parent)
     if not args.results_only:
         try:
-            renew(digests, folder, say)
-            _run(args, definition, cells, folder)
+            with alone_in(folder):
+                renew(digests, folder, say)
+                _run(args, definition, cells, folder)
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {folder} holds all runs so far, and the same command continues the experiment")

@@ -257,6 +257,8 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
         given["callgrind"] = args.instructions == "callgrind"
     if args.massif is not None:
         given["massif"], given["massif_by"] = True, args.massif
+    elif "massif_peak_bytes" in given.get("objectives", ()):
+        given = {"massif": True, "massif_by": "emulation", **given}
     if args.no_runtime:
         given["runtime"] = False
     for option, name in (

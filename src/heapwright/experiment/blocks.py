@@ -25,6 +25,7 @@ from heapwright.experiment.runner import TRIES, Job, Result, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.workload.execute import advice
 from heapwright.workload.model import Input
+from heapwright.workload.score import NO_OBJECTIVE
 
 BLOCKS_APART = 1000  # blocks of a phase that begins anew are numbered from the next thousand
 # Phases and blocks whose memory over time is stored.
@@ -204,8 +205,9 @@ class Blocks:
             self.progress.note(f"the default failed ({failure}); trying again")
         if default and outcome.failure:
             on = f" on input '{job.input.name}'" if job.input.name != "default" else ""
+            what = "the objective" if outcome.failure.startswith(NO_OBJECTIVE) else "the command"
             raise HeapwrightError(
-                f"the command fails by itself{on}, with nothing changed: {outcome.failure}",
+                f"{what} fails by itself{on}, with nothing changed: {outcome.failure.removeprefix(NO_OBJECTIVE)}",
                 advice(outcome),
             )
         failure = outcome.failure

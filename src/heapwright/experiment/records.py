@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,6 +46,16 @@ class StoredRun:
         blocks that ran at once.
         """
         return float(self.extra.get("charged_s", self.elapsed_s / slots))
+
+
+def by_block(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Return runs in the order of their blocks, within the order in which the stages began.
+
+    Several blocks may run at once, and their runs end in another order each time. The order of blocks, and within a
+    block, follows from the seed.
+    """
+    stages = {phase: number for number, phase in enumerate(dict.fromkeys(run.phase for run in runs))}
+    return sorted(runs, key=lambda run: (stages[run.phase], run.block))
 
 
 def metrics_by_input(runs: Iterable[StoredRun]) -> list[list[dict[str, float | None]]]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Table = list[list[str]]
-_TEXT = ("program", "runs", "method", "against", "effect", "claim")  # columns of text; the others have numbers
+_TEXT = ("program", "runs", "method", "against", "effect")  # columns of text; the others have numbers
+_SENTENCES = ("claim",)
 _GREY = "#808080"
 _NOTE = (
     "Qualities come from the single runs of the searches. Luck selects the best of them, so they are optimistic for"
@@ -53,7 +54,7 @@ def summary_table(analysis: Analysis) -> Table:
     """Return the quality at the end, by program, budget and method."""
     rows = [["program", "runs", "budget", "method", "searches", "median", "quartiles", "infeasible"]]
     for program, budget, method, curves in _groups(analysis):
-        low, middle, high = (f"{v:.4f}" for v in bands(curves)[:, -1])
+        low, middle, high = (f"{v:.5f}" for v in bands(curves)[:, -1])
         first = [program, runs_of(analysis, program), str(budget), method, str(len(curves))]
         rows.append([*first, middle, f"{low} to {high}", f"{_infeasible(curves):.0%}"])
     return rows
@@ -115,12 +116,15 @@ def runs_of(analysis: Analysis, program: str) -> str:
 
 
 def searches_csv(analysis: Analysis) -> str:
-    """Return a line for each finished search, with the workers that made its runs; none if there was no cluster."""
-    rows = [["program", "runs", "budget", "method", "seed", "evaluations", "infeasible", "quality", "machines"]]
+    """Return a line for each finished search; a search without a cluster names no machines."""
+    rows = [
+        ["study", "program", "runs", "budget", "method", "seed", "evaluations", "infeasible", "quality", "machines"]
+    ]
     for c in analysis.curves:
         name, budget, seed = c.cell.program.name, str(c.cell.budget), str(c.cell.seed)
         counts = [str(c.evaluations), str(c.infeasible), repr(c.final)]
-        rows.append([name, runs_of(analysis, name), budget, c.cell.method, seed, *counts, " ".join(c.machines)])
+        study = c.cell.file.removesuffix(".study")
+        rows.append([study, name, runs_of(analysis, name), budget, c.cell.method, seed, *counts, " ".join(c.machines)])
     return csv_table(rows)
 
 
@@ -167,6 +171,7 @@ def set_up(analysis: Analysis) -> list[str]:
         *(f"Machine: {machine}." for machine in machines),
         f"Allocators: {', '.join(allocators)}.",
         *_ended_early(analysis),
+        *_strayed(analysis),
         *([f"Not finished: {analysis.missing} searches are missing."] if analysis.missing else []),
     ]
 
@@ -180,6 +185,17 @@ def _ended_early(analysis: Analysis) -> list[str]:
     return [f"Ended before their budget, with nothing more to propose; they keep their last quality: {each}{more}."]
 
 
+def _strayed(analysis: Analysis) -> list[str]:
+    found = [f"{file.removesuffix('.study')} ({s.strayed})" for file, s in analysis.searches.items() if s.strayed]
+    if not found:
+        return []
+    more = f" and {len(found) - 6} more" if len(found) > 6 else ""
+    return [
+        "With configurations of an earlier course of the search, because the method proposed others after an"
+        f" interruption; they count for the budget: {', '.join(found[:6])}{more}."
+    ]
+
+
 def ranks_table(analysis: Analysis) -> Table:
     """Return the average ranks, best first."""
     ranks = sorted(analysis.ranks.average.items(), key=lambda item: item[1])
@@ -191,7 +207,8 @@ def ranks_text(analysis: Analysis) -> str:
     ranks = analysis.ranks
     if not ranks.average:
         return "No program and budget has finished searches of two or more methods."
-    text = f"Ranks over {ranks.blocks} pairs of program and budget; 1 is the best."
+    pairs = "pair" if ranks.blocks == 1 else "pairs"
+    text = f"Ranks over {ranks.blocks} {pairs} of program and budget; 1 is the best."
     if ranks.friedman_p is not None:
         text += f" Friedman's test: p = {ranks.friedman_p:.2g}."
     if ranks.difference is None:
@@ -240,7 +257,9 @@ def write_results(analysis: Analysis, folder: Path, reproduce: str, file: Path) 
     text += ["**The definition.**", "", "````toml", *definition.splitlines(), "````", ""]
     label = re.sub(r"[^A-Za-z0-9-]+", "-", file.stem)
     latex = [f"% {line}" for line in (reproduce, *about)]
-    latex += [latex_table(rows, captions[name], f"tab:{label}-{name}", _TEXT) for name, rows in tables.items()]
+    latex += [
+        latex_table(rows, captions[name], f"tab:{label}-{name}", _TEXT, _SENTENCES) for name, rows in tables.items()
+    ]
     runs = {name.removesuffix(".study"): search.runs for name, search in analysis.searches.items()}
     written = {
         "results.md": "\n".join(text),

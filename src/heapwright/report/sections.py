@@ -42,6 +42,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
     trade = pick is not None and any(c.verdict == "worse" for k, c in pick.confirmed.items() if k in view.objectives)
     state = "proven" if pick else "none" if view.phase == Phase.DONE else "open"
+    state = "searched" if state == "none" and view.options.get("search_only") else state
     state = "swept" if view.landscape and view.phase == Phase.DONE else state
     objected = any(p.objection for p in view.picks.values())
     text = _STATES["trade" if trade else "objection" if objected and not pick else state]
@@ -67,9 +68,11 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     }
     plots = {name: Markup(svg(view, anchor)) for name, svg in draw.items()}
     baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
+    result = "Predicted results" if view.recordings else "Confirmed results"
+    result = "Picks of the search" if state == "searched" else result
     contents = [
         ("paste", "Paste this", pick),
-        ("confirmed", "Predicted results" if view.recordings else "Confirmed results", view.picks),
+        ("confirmed", result, view.picks),
         ("advice", "The usual advice", any(row.confirmed for row in view.references.values())),
         ("worth", "Which settings matter", plots["worth"]),
         ("landscape", "The landscape", plots["landscape"]),
@@ -86,6 +89,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "contents": [(id_, name) for id_, name, there in contents if there],
         "state": state,
         "state_text": text,
+        "result": result,
         "recordings": recordings_lines(view),
         "claim": _unbroken(view.claim),
         "trade": trade,
@@ -173,6 +177,7 @@ _STATES = {
     "trade": "Proven on fresh runs: a gain that costs something",
     "objection": "Proven on fresh runs, but not recommended",
     "none": "Finished: nothing is proven",
+    "searched": "Finished after the search: nothing is proven",
     "open": "Unfinished: nothing is proven yet",
     "swept": "A landscape: for inspection, nothing to apply",
 }

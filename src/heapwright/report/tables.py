@@ -39,7 +39,9 @@ def tex(text: str) -> str:
     return "".join(_TEX.get(c, c) for c in text)
 
 
-def latex_table(rows: Rows, caption: str = "", label: str = "", text: Sequence[str] = ()) -> str:
+def latex_table(
+    rows: Rows, caption: str = "", label: str = "", text: Sequence[str] = (), wide: Sequence[str] = ()
+) -> str:
     """Return a table as LaTeX; it needs the package booktabs. The first column is text, the others are numbers.
 
     Args:
@@ -47,9 +49,11 @@ def latex_table(rows: Rows, caption: str = "", label: str = "", text: Sequence[s
         caption: below the table; none if empty.
         label: for references; none if empty.
         text: headings of further columns of text.
+        wide: headings of columns of sentences, which break into lines.
     """
     width = len(rows[0])
-    columns = "l" + "".join("l" if heading in text else "r" for heading in rows[0][1:])
+    kinds = {**dict.fromkeys(text, "l"), **dict.fromkeys(wide, rf"p{{{0.5 / max(1, len(wide)):.2g}\linewidth}}")}
+    columns = "l" + "".join(kinds.get(heading, "r") for heading in rows[0][1:])
 
     def line(row: Sequence[str]) -> str:
         cells = [tex(cell) for cell in row]

@@ -15,7 +15,7 @@ from heapwright.experiment.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.recordings import recordings_lines
 from heapwright.study.choose import chosen_pick
-from heapwright.study.claim import headline
+from heapwright.study.claim import headline, named
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, RequirementResult, StudyView
 from heapwright.terminal_text import visible
 
@@ -120,7 +120,11 @@ def print_summary(view: StudyView, console: Console, report: Path | None) -> Non
     if view.picks:
         console.print()
         picks = ordered_picks(view)
-        console.print(_confirmation(view, [(label, pick.confirmed) for label, pick in picks], "pick"))
+        if view.options.get("search_only") and not any(pick.confirmed for _, pick in picks):
+            for label, each in picks:
+                say(f"{label} pick, {named(each.config)}: {each.claim}", indent="  ")
+        else:
+            console.print(_confirmation(view, [(label, pick.confirmed) for label, pick in picks], "pick"))
         for label, each in picks:
             if each.requirements:
                 console.print()

@@ -56,7 +56,13 @@ class Other:
 
     def ask(self) -> list[Point]:
         """Return the next batch of points, checked. See `Strategy.ask`."""
-        return [self._checked(point) for point in self._call(self._strategy.ask)]
+        points = self._call(self._strategy.ask)
+        try:
+            return [self._checked(point) for point in points]
+        except TypeError:
+            raise HeapwrightError(
+                f"the search method '{self._name}' fails: ask returns {points!r}, which is no list of points"
+            ) from None
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Learn the results of the last batch. See `Strategy.tell`."""
@@ -77,7 +83,8 @@ class Other:
     def _checked(self, point: Any) -> Point:
         try:
             levels = tuple(int(level) for level in point)
-        except (TypeError, ValueError):
+            levels = levels if all(a == b for a, b in zip(levels, point, strict=True)) else ()  # no fractions
+        except (TypeError, ValueError, OverflowError):
             levels = ()
         if not fits(levels, self._space):
             raise HeapwrightError(

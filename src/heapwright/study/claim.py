@@ -40,6 +40,12 @@ def effect(c: Confirmation) -> str:
     return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}]{risk})".replace("-", "−")
 
 
+def single_claim(ratios: Mapping[str, float], objectives: Sequence[str]) -> str:
+    """One sentence for a pick of a search that was not confirmed: its ratios in the search, by metric."""
+    changes = [f"{METRICS[m].label} {100 * (ratios[m] - 1):+.2f}%" for m in objectives if m in ratios]
+    return f"In the search: {', '.join(changes)}; not confirmed.".replace("-", "−")
+
+
 def pick_claim(
     confirmed: Mapping[str, Confirmation],
     objectives: Sequence[str],
@@ -242,6 +248,11 @@ def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
         return f"no gain of {100 * LEAST_GAIN:g}% or more"
     changes = ", ".join(f"{METRICS[m].label} {100 * (ratio - 1):+.1f}%" for m, ratio in ratios.items())
     return f"{changes} with {named(config)}".replace("-", "−")
+
+
+def nothing_less(metric: str) -> str:
+    """The warning that an objective is 0 already."""
+    return f"{METRICS[metric].label}: 0 with nothing changed, so no setting can make it less."
 
 
 def tree_sentence(processes: int) -> str:

@@ -64,6 +64,15 @@ def evaluations_of(
     return evaluations, [e.number for e in evaluations if e.on_front]
 
 
+def strayed_sentence(count: int) -> str:
+    """Return the warning about configurations that a search method proposed before an interruption and not again."""
+    what = "1 configuration is" if count == 1 else f"{count} configurations are"
+    return (
+        f"{what} of an earlier course of the search: after an interruption the method proposed others, because it is"
+        " not deterministic, or its code or the budget changed. They count for the budget."
+    )
+
+
 def quality_of(
     evaluations: Sequence[Evaluation], runs: Sequence[StoredRun], configs: Mapping[int, Config], options: Options
 ) -> FrontQuality | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heapwright.experiment.phases import Phase
+from heapwright.experiment.records import by_block
 from heapwright.metrics import NUMERIC
 from heapwright.study.store import Store
 
@@ -18,7 +19,7 @@ class EvaluationRun:
 
     Attributes:
         order: 1, 2, … in the order in which the runs were made, over all stages.
-        evaluation: number of the configuration in the order of first evaluation, as in the report; 0 for the default.
+        evaluation: number of the configuration in the order of blocks, as in the report; 0 for the default.
         stage: the stage, such as 'calibrate', 'search', 'replay' or 'confirm'.
         generation: the batch of the search method that proposed the configuration, from 1; 0 for configurations tried
             before the method began (warm starts); None for the default and in studies of older versions.
@@ -58,7 +59,7 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
     generations = store.meta.generations
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     base = {(r.phase, r.block, r.input): r for r in runs if r.config == 1 and not r.failure}
-    numbers: dict[int, int] = {1: 0}
+    numbers = {config: number for number, config in enumerate(dict.fromkeys([1, *(r.config for r in by_block(runs))]))}
     spent, found = 0.0, []
     for order, run in enumerate(runs, 1):
         spent += run.charged_s()
@@ -68,7 +69,7 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
         found.append(
             EvaluationRun(
                 order,
-                numbers.setdefault(run.config, len(numbers)),
+                numbers[run.config],
                 run.phase,
                 generations.get(str(run.config)) if run.config != 1 else None,
                 run.block,

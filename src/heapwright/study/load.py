@@ -14,7 +14,7 @@ from heapwright.allocators.space_spec import ParamSpec, SpaceFile
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun, metrics_by_input
+from heapwright.experiment.records import StoredRun, by_block, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study import agreement, matters
@@ -22,10 +22,12 @@ from heapwright.study.beside import with_tried
 from heapwright.study.claim import (
     SEARCH_ONLY,
     headline,
+    nothing_less,
     pick_claim,
     predicted_effect,
     prediction_claim,
     proven_by,
+    single_claim,
     study_claim,
     tree_sentence,
     with_time_objection,
@@ -33,7 +35,7 @@ from heapwright.study.claim import (
 )
 from heapwright.study.cold_pages import with_cold_pages
 from heapwright.study.confirmation import judge
-from heapwright.study.evaluations import evaluations_of, quality_of
+from heapwright.study.evaluations import evaluations_of, quality_of, strayed_sentence
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
@@ -110,7 +112,7 @@ def view_of(store: Store) -> StudyView:
         gather(replays, configs, default.id, agreement.program_values(calibrated)), candidates
     )
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
-    evaluations, front = evaluations_of(candidates, only, [*replays, *searched], options)
+    evaluations, front = evaluations_of(candidates, only, by_block([*replays, *searched]), options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     beside = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
@@ -160,6 +162,7 @@ def view_of(store: Store) -> StudyView:
             *_warnings(runs, calibrated, options, picks),
             *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
             *dropped,
+            *([strayed_sentence(meta.strayed)] if meta.strayed else []),
             *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
             *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
         ],
@@ -315,7 +318,10 @@ def _picks(
         origin = by_id[searched[name]]
         dropped = [Dropped(k, v) for k, v in origin.config.settings.items() if k not in config.settings]
         found = confirmed.get(id_, {})
-        claim = pick_claim(found, options.objectives, *how)
+        if options.search_only and not found:
+            claim = single_claim(origin.ratios, options.objectives)
+        else:
+            claim = pick_claim(found, options.objectives, *how)
         minified = not options.search_only and origin.config.id not in store.meta.unminified
         picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
@@ -388,6 +394,8 @@ def _warnings(
             ] = None
     noise = _noise(calibrated)
     for metric in options.objectives:
+        if calibrated and not any(r.metrics.get(metric) for r in calibrated):
+            found[nothing_less(metric)] = None
         if noise.get(metric, 0) > 0.05:
             found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
     walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]

@@ -44,6 +44,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         method: name of the search method, and why it was chosen.
         warm: good settings of other studies; None before they were looked up.
         generations: configuration → the batch of the search method that first proposed it; 0: before the method began.
+        strayed: number of configurations that the search method proposed before an interruption and not again.
         searched: pick → configuration found by the search. picks: pick → configuration after minify.
         unminified: configurations that were not minified. unconfirmed: picks without time for a confirmation.
         references: row of usual advice → configuration.
@@ -90,6 +91,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     method: dict[str, str] = {}
     warm: list[dict[str, str]] | None = None
     generations: dict[str, int] = {}
+    strayed: int = 0
     searched: dict[str, int] = {}
     picks: dict[str, int] = {}
     unminified: list[int] = []

@@ -22,13 +22,15 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.measure.cold_pages import cold_sentence, measure_cold_pages
 from heapwright.measure.host import describe_host, differences
+from heapwright.plugins import METHODS_GROUP, plugin_source
+from heapwright.search.methods import METHODS
 from heapwright.study.cold_pages import COLD, TOUCH
 from heapwright.study.options import Options, conflicts
 from heapwright.study.prefix import kept_prefix
 from heapwright.study.program import changed_sentence, program_of
 from heapwright.study.store import FOLDERS, Store, open_study, read_study, study_errors
 from heapwright.workload.model import Workload
-from heapwright.workload.program import identify_program, program_changes
+from heapwright.workload.program import ProgramIdentity, identify_program, program_changes, search_changes
 from heapwright.workload.work_done import stand_ins
 
 _TEXTS = ("explain", "hazard")  # of a parameter or a gate, for the report
@@ -81,8 +83,8 @@ def open_or_begin(
     try:
         stored = store.meta.options
         if not stored:
-            identity = identify_program(workload)
             options = _with_budget(msgspec.convert(given, Options), given)
+            identity = identify_program(workload, _code_of(options.method))
             store.forget_files()
             store.update(
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -128,14 +130,40 @@ def _put_aside_if_changed(
             early = kept_prefix(store) if same and longer else None
     except HeapwrightError:  # opening it for writing reports the error
         return
-    changes = program_changes(identity) if identity is not None else []
-    if not changes and early is None:
-        return
-    what = "a recording" if workload.replays else "the program"
-    why = (
-        changed_sentence(changes, what) if changes else f"its budget held only {early.prefix.shown()}" if early else ""
-    )
-    tell(f"{why}: a new study begins, the old one is kept as {put_aside(path)}")
+    why = _what_changed(identity, "a recording" if workload.replays else "the program")
+    if not why and early is not None:
+        why = f"its budget held only {early.prefix.shown()}"
+    if why:
+        tell(f"{why}: a new study begins, the old one is kept as {put_aside(path)}")
+
+
+def _code_of(method: str) -> list[Path]:
+    """Return the file of a search method of another package."""
+    source = plugin_source(METHODS_GROUP, method) if method not in METHODS else None
+    return [source] if source else []
+
+
+def _what_changed(identity: ProgramIdentity | None, what: str) -> str:
+    """Return a sentence about the program or the search's code, if it has changed; else an empty text."""
+    if identity is None:
+        return ""
+    if changes := program_changes(identity):
+        return changed_sentence(changes, what)
+    changes = search_changes(identity)
+    return changed_sentence(changes, "code of the search") if changes else ""
+
+
+def changed_since(path: Path) -> str:
+    """Return a sentence about changes since a study was made: of its program, its recordings or the search's code.
+
+    Returns:
+        An empty text if nothing has, or if the study does not tell.
+
+    Raises:
+        HeapwrightError: the study cannot be read.
+    """
+    with read_study(path) as store, study_errors(path):
+        return _what_changed(program_of(store), "a recording" if store.meta.recordings else "the program")
 
 
 def put_aside(path: Path) -> Path:

@@ -22,7 +22,7 @@ from heapwright.experiment.stats import relative_noise
 from heapwright.metrics import METRICS
 from heapwright.study import matters
 from heapwright.study import options as opt
-from heapwright.study.claim import tree_sentence
+from heapwright.study.claim import nothing_less, tree_sentence
 from heapwright.study.options import Options
 from heapwright.study.prefix import kept_prefix, missed
 from heapwright.tuning.managed import reachable
@@ -109,6 +109,8 @@ def _measure_noise(session: Session, runs: Sequence[StoredRun]) -> None:
     """Set the noise of a ratio of two runs, by objective; warn of a noisy machine."""
     noises = []
     for objective in session.options.objectives:
+        if not any(r.metrics.get(objective) for r in runs):
+            session.progress.note(nothing_less(objective))
         counted = [r.metrics.get(objective) for r in runs if r.block > 0]
         noise = relative_noise([v for v in counted if v is not None])
         noises.append(math.sqrt(2) * noise)

@@ -67,7 +67,7 @@ from heapwright.tuning.schedule import begin
 from heapwright.tuning.search_loop import Evaluator
 from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks, measure_again
-from heapwright.tuning.strategy import search_of, strategy_of, warm_points
+from heapwright.tuning.strategy import search_of, search_on, warm_points
 from heapwright.workload.model import with_prefix
 
 
@@ -152,7 +152,7 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
     search = search_of(session, space, evaluator, measured)
     first = [*warm_points(session, space), *huge_page_points(session, space)]
     first += [*combinations(session, space, measured), *proposed(session, space, measured)]
-    search.go(first, lambda setup: strategy_of(session, setup))
+    search_on(session, search, first)
     return search.runs
 
 

@@ -33,7 +33,7 @@ from heapwright.tuning.same_calls import Verdict, check_calls
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks
-from heapwright.tuning.strategy import search_of, strategy_of, warm_points
+from heapwright.tuning.strategy import search_of, search_on, warm_points
 
 _LEAST_RUNS = 3  # if the search has time for fewer runs of the program, a recording is not worth its time
 _RUNS_BESIDE = 24  # further runs of the program for settings of a runtime, which replays do not show
@@ -172,7 +172,7 @@ class ReplaySearch:
         self._next_check = len(search.known) + 2 * opt.BLOCK
         if self._holds(search):
             first = [*warm_points(session, self.space), *huge_page_points(session, self.space)]
-            search.go(first, lambda setup: strategy_of(session, setup), lambda: self._holds(search))
+            search_on(session, search, first, lambda: self._holds(search))
         if not self._why and not self._checks:  # a short search has not been checked yet
             self._check(search)
 

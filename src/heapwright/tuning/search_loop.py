@@ -58,6 +58,8 @@ class Search:
         keep: receives `generations` after each batch with new configurations.
 
     Attributes:
+        strayed: configurations that the strategy proposed before an interruption and does not propose again there. It
+            does so if it is not deterministic, or if its code or the budget changed. They count for the budget.
         generations: configuration → the batch that first proposed it; 0 for those tried before the strategy began.
         runs: all runs of this search.
         known: candidates by configuration; no environment runs twice.
@@ -74,6 +76,9 @@ class Search:
         begun: Sequence[StoredRun] = (),
         keep: Callable[[dict[int, int]], None] = lambda _: None,
     ) -> None:
+        self.strayed: set[int] = set()
+        self._earlier: dict[int, list[StoredRun]] = {}  # block → its stored runs of candidates
+        self._paid: set[int] = set()  # their configurations
         self.generations: dict[int, int] = {}
         self._keep = keep
         self._generation = 0
@@ -87,6 +92,13 @@ class Search:
         self.known: dict[int, Candidate] = {}
         self._block = 0
         self._gather()
+
+    def expect(self, earlier: Sequence[StoredRun]) -> None:
+        """Take note of the stored runs of this search, from before an interruption."""
+        for run in earlier:
+            if run.config != self.config_cache.default.id:
+                self._earlier.setdefault(run.block, []).append(run)
+                self._paid.add(run.config)
 
     def go(
         self,
@@ -120,6 +132,7 @@ class Search:
         while stale < _STALE_BATCHES and not self.enough() and watch():
             points = strategy.ask()
             if not points:
+                stale = _STALE_BATCHES
                 break
             before = len(self.known)
             self._generation += 1
@@ -128,6 +141,12 @@ class Search:
                 break
             stale = 0 if len(self.known) > before else stale + 1
             strategy.tell(observed)
+        if stale == _STALE_BATCHES and self.known and not self.enough() and options.evaluations:
+            ends = f"it ends after {len(self.known)} of {options.evaluations} configurations"
+            self.evaluator.blocks.progress.note(f"the search method proposes nothing new: {ends}")
+        if self.strayed:
+            self.runs += [run for runs in self._earlier.values() for run in runs if run.config in self.strayed]
+            self._gather()
 
     def enough(self) -> bool:
         """Whether the search's budget is spent."""
@@ -151,8 +170,28 @@ class Search:
                 break
             fresh = self.evaluator.blocks.measure_all(self.evaluator.phase, self._block, now, self.inputs)
             self.runs += fresh
+            self._find_strayed(now)
             self._block += len(now)
             self._gather(fresh)
+
+    def _find_strayed(self, groups: Sequence[Sequence[Config]]) -> None:
+        """Compare the next blocks with the stored runs of the same blocks."""
+        for number, group in enumerate(groups, self._block):
+            planned = {config.id for config in group}
+            self.strayed |= {run.config for run in self._earlier.get(number, ()) if run.config not in planned}
+
+    def _affordable(self, configs: Sequence[Config]) -> list[Config]:
+        """Return the configurations that the budget of evaluations holds, besides those that it has paid for."""
+        if not self.options.evaluations:
+            return list(configs)
+        left = self.options.evaluations - len(self.known.keys() | self._paid)
+        found = []
+        for config in configs:
+            if config.id not in self._paid:
+                left -= 1
+            if config.id in self._paid or left >= 0:
+                found.append(config)
+        return found
 
     def _first_that_fit(self, group: Sequence[Config]) -> list[list[Config]]:
         """A first block of fewer candidates, so that a short budget searches at least something."""
@@ -187,8 +226,8 @@ class Search:
         """Evaluate points; points that the budget does not reach are left out of the result."""
         options, default = self.options, self.config_cache.default
         asked = [self.config_cache.config(self.space, self.space.settings(p)) for p in points]
-        new = list({c.id: c for c in asked if c.id not in self.known and c.id != default.id}.values())
-        new = new[: max(0, options.evaluations - len(self.known))] if options.evaluations else new
+        unknown = {c.id: c for c in asked if c.id not in self.known and c.id != default.id}
+        new = self._affordable(list(unknown.values()))
         if new:
             for config in new:
                 self.generations.setdefault(config.id, self._generation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from heapwright.search.auto import choose
 from heapwright.search.methods import make_strategy
 from heapwright.search.protocol import Setup, Strategy
 from heapwright.study import options as opt
+from heapwright.study.evaluations import strayed_sentence
 from heapwright.tuning import warm
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
@@ -34,6 +35,24 @@ def search_of(session: Session, space: Space, evaluator: Evaluator, begun: Seque
     return Search(
         space, evaluator, session.config_cache, session.options, session.workload.train, session.budget, begun, keep
     )
+
+
+def search_on(
+    session: Session, search: Search, first: Sequence[Point], watch: Callable[[], bool] = lambda: True
+) -> None:
+    """Search with the study's strategy, and note the configurations that an interruption left behind.
+
+    Args:
+        session: the study's session.
+        search: the search.
+        first: points to evaluate first.
+        watch: called after every batch; False ends the search.
+    """
+    search.expect([run for run in session.store.runs() if run.phase == search.evaluator.phase])
+    search.go(first, lambda setup: strategy_of(session, setup), watch)
+    if search.strayed:
+        session.store.update(strayed=len(search.strayed))
+        session.progress.note(strayed_sentence(len(search.strayed)))
 
 
 def strategy_of(session: Session, setup: Setup) -> Strategy:

@@ -18,7 +18,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Input, Workload
-from heapwright.workload.score import score
+from heapwright.workload.score import LEAST_LIMIT, NO_OBJECTIVE, score
 from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, NOT_STARTED, Metered, run_server
 
 
@@ -60,6 +60,8 @@ def ending(status: int) -> str:
 
 def advice(outcome: Outcome) -> str:
     """Return advice for a program that fails by itself: its last words, or what to do."""
+    if outcome.failure.startswith(NO_OBJECTIVE):
+        return "run the command of [objective] by hand, on a file with the program's output"
     words = last_words(outcome.run.stderr_tail)
     if not words and not outcome.hint:
         return "run it by hand first; it must succeed and end"
@@ -147,7 +149,8 @@ class Executor:
             failure = self._failure(run, trouble) or self._missing()
             if file.objective is not None and not failure:
                 output.seek(0)
-                failure = score(run, file.objective, output, self.workload.cwd, plain)
+                limit = file.timeout or max(self.options.timeout or 0.0, LEAST_LIMIT)
+                failure = score(run, file.objective, output, self.workload.cwd, plain, limit)
             digest = "" if failure else self._digest(input_, run, output)
             output.seek(0)
             printed = output.read().decode(errors="replace") if self.keep_output else ""

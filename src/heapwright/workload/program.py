@@ -21,6 +21,7 @@ import msgspec
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.program_file import ProgramFile, read_program
 from heapwright.measure.container import image_digest
+from heapwright.plugins import OBJECTIVES_GROUP, plugin_source
 from heapwright.workload.model import Workload
 
 _WHOLE_BYTES = 64 << 20
@@ -54,6 +55,8 @@ class ProgramIdentity(msgspec.Struct):
         interpreter: of a script that starts with #!; None for others.
         libraries: those that the loader names at the start.
         files: regular files that the command, its inputs and its load name.
+        search_code: code that only the search uses: the module of a search method of another package, and the files
+            of the workload's [objective]. Another version of it is another search, but the same program.
         settled: whether files that the program itself writes are left out already.
         image: name of the image that the program runs in; empty for this machine.
         image_digest: the digest of the image.
@@ -63,19 +66,26 @@ class ProgramIdentity(msgspec.Struct):
     interpreter: FileIdentity | None = None
     libraries: list[FileIdentity] = []
     files: list[FileIdentity] = []
+    search_code: list[FileIdentity] = []
     settled: bool = False
     image: str = ""
     image_digest: str = ""
 
 
-def identify_program(workload: Workload) -> ProgramIdentity:
-    """Return the identity of a workload's program, as it is now. It reads the executable and its inputs."""
+def identify_program(workload: Workload, code: Sequence[Path] = ()) -> ProgramIdentity:
+    """Return the identity of a workload's program, as it is now. It reads the executable and its inputs.
+
+    Args:
+        workload: the program and its inputs.
+        code: of the search, besides that of the workload's [objective].
+    """
+    search_code = _search_code(workload, code)
     if workload.container is not None:  # the command names files of the image
         image = workload.container.image
-        return ProgramIdentity(settled=True, image=image.name, image_digest=image.digest)
+        return ProgramIdentity(search_code=search_code, settled=True, image=image.name, image_digest=image.digest)
     path = _executable(workload)
     if path is None:
-        return ProgramIdentity(files=_named_files(workload))
+        return ProgramIdentity(files=_named_files(workload), search_code=search_code)
     found = read_program(str(path))
     interpreter = found.path if found is not None and found.script else None
     return ProgramIdentity(
@@ -83,6 +93,7 @@ def identify_program(workload: Workload) -> ProgramIdentity:
         _identify(interpreter) if interpreter else None,
         [file for library in _libraries(found, workload.file.env) if (file := _identify(library)) is not None],
         _named_files(workload, {path}),
+        search_code,
     )
 
 
@@ -101,6 +112,11 @@ def program_changes(then: ProgramIdentity) -> list[str]:
         return [] if now == then.image_digest else [f"the image {then.image} was rebuilt ({digests})"]
     known = [f for f in (then.executable, then.interpreter, *then.libraries, *then.files) if f is not None]
     return [phrase for file in known if (phrase := file_change(file))]
+
+
+def search_changes(then: ProgramIdentity) -> list[str]:
+    """Return the changes of the code that only the search uses, one phrase each; empty if there are none."""
+    return [phrase for file in then.search_code if (phrase := file_change(file))]
 
 
 def command_changes(then: ProgramIdentity, command: Sequence[str], cwd: Path) -> list[str]:
@@ -198,18 +214,41 @@ def _named_files(workload: Workload, without: set[Path] | None = None) -> list[F
         words += [*input_.args, input_.stdin]
     if file.server is not None:
         words += [*(word for phase in file.server.phases for word in phase.load), *file.server.ready]
-    found: dict[Path, FileIdentity] = {}
     outputs = {workload.cwd / name for name in file.output.files}
+    return _files_in(words, workload.cwd, outputs | (without or set()), whole=workload.replays)
+
+
+def _search_code(workload: Workload, code: Sequence[Path]) -> list[FileIdentity]:
+    """Return these files, and those of the workload's [objective]."""
+    objective, sources, named = workload.file.objective, list(code), list[FileIdentity]()
+    if objective is not None:
+        module = plugin_source(OBJECTIVES_GROUP, objective.function) if objective.function else None
+        sources += [module] if module else []
+        named = _files_in(objective.command, workload.cwd, set())
+    found = [_identify(path, elf=False) for path in sources]
+    return [*(identity for identity in found if identity is not None), *named]
+
+
+def _files_in(words: Sequence[str], cwd: Path, without: set[Path], whole: bool = False) -> list[FileIdentity]:
+    """Return the regular files that the words of a command name, each once.
+
+    Args:
+        words: the words; of a word like '--input=FILE' the part after '=' counts too.
+        cwd: the working directory of the command.
+        without: files to leave out.
+        whole: read all of a large file.
+    """
+    found: dict[Path, FileIdentity] = {}
     for word in words:
         for text in dict.fromkeys((word, word.partition("=")[2])):
-            path = workload.cwd / text
-            if not text or len(found) >= _MAX_FILES or path in outputs or path in (without or ()):
+            path = cwd / text
+            if not text or len(found) >= _MAX_FILES or path in without:
                 continue
             try:
                 regular = path.is_file()
             except (OSError, ValueError):  # not a valid file name: too long, or with a zero byte
                 continue
-            identity = _identify(path, whole=workload.replays, elf=False) if regular else None
+            identity = _identify(path, whole=whole, elf=False) if regular else None
             if identity is not None:
                 found[path] = identity
     return list(found.values())

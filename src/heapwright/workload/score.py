@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -16,8 +18,11 @@ from heapwright.plugins import OBJECTIVES_GROUP, load_plugin, plugin_names
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Objective
 
+NO_OBJECTIVE = "no objective: "  # begins the reason why a run has none
+LEAST_LIMIT = 60.0  # seconds that the command has, unless the workload file has a timeout
 
-def score(run: Run, how: Objective, output: IO[bytes], cwd: Path, env: Mapping[str, str]) -> str:
+
+def score(run: Run, how: Objective, output: IO[bytes], cwd: Path, env: Mapping[str, str], limit: float) -> str:
     """Compute the metric and put it among the run's metrics.
 
     Args:
@@ -26,6 +31,7 @@ def score(run: Run, how: Objective, output: IO[bytes], cwd: Path, env: Mapping[s
         output: the run's stdout, from its beginning.
         cwd: where the command runs.
         env: the environment of the command: the program's, without the settings that are tried.
+        limit: seconds after which the command is stopped.
 
     Returns:
         Why there is no number, so that the run does not count; empty if there is one.
@@ -39,25 +45,36 @@ def score(run: Run, how: Objective, output: IO[bytes], cwd: Path, env: Mapping[s
         if how.function:
             value, why = _by_function(how.function, Path(file.name), run)
         else:
-            value, why = _by_command([file.name if w == "{output}" else w for w in how.command], cwd, env)
+            value, why = _by_command([file.name if w == "{output}" else w for w in how.command], cwd, env, limit)
     if why:
-        return f"no objective: {why}"
+        return f"{NO_OBJECTIVE}{why}"
     if not 0 < value < math.inf:
-        return f"no objective: {value:g} is not a positive number"
+        return f"{NO_OBJECTIVE}{value:g} is not a positive number"
     run.metrics["objective"] = value
     return ""
 
 
-def _by_command(words: list[str], cwd: Path, env: Mapping[str, str]) -> tuple[float, str]:
+def _by_command(words: list[str], cwd: Path, env: Mapping[str, str], limit: float) -> tuple[float, str]:
     """Return the number that a command prints as its last word, and why there is none."""
     try:
-        done = subprocess.run(words, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        process = subprocess.Popen(
+            words, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
     except OSError as error:
-        raise HeapwrightError(f"the command of [objective] does not start: {error}") from None
-    if done.returncode:
-        words_said = last_words(done.stderr[-TAIL_BYTES:].decode(errors="replace"))
-        return 0.0, f"exit status {done.returncode}" + (f": {words_said}" if words_said else "")
-    last = done.stdout[-TAIL_BYTES:].decode(errors="replace").split()[-1:]
+        raise HeapwrightError(f"the command of [objective], {words[0]}, does not start: {error.strerror}") from None
+    with process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except BaseException as error:  # an interruption too
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                return 0.0, f"the command timed out after {limit:g} s"
+            raise
+    if process.returncode:
+        words_said = last_words(err[-TAIL_BYTES:].decode(errors="replace"))
+        return 0.0, f"exit status {process.returncode}" + (f": {words_said}" if words_said else "")
+    last = out[-TAIL_BYTES:].decode(errors="replace").split()[-1:]
     try:
         return float(last[0]), ""
     except (IndexError, ValueError):
