@@ -158,7 +158,7 @@ def test_a_whole_experiment(tmp_path: Path, tuning: Callable[..., Tuning]) -> No
     assert (tmp_path / "runs.csv").read_text().startswith("study,")
     assert page.count("<svg") == 2 * 2
     assert len((tmp_path / "convergence.csv").read_text().splitlines()) == 1 + 11 * 20
-    assert ranks_text(found).startswith("Ranks over 1 pairs")
+    assert ranks_text(found).startswith("Ranks over 1 pair of")
 
 
 def test_several_objectives_are_judged_by_hypervolume(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:

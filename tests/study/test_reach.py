@@ -95,7 +95,8 @@ def test_a_library_with_another_malloc(
 
 def test_the_hint_names_an_allocator_that_is_known(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
     needs.peer("jemalloc")
-    linked = build(tmp_path / "linked", get_allocator("jemalloc").preload)
+    library = Path(get_allocator("jemalloc").preload)
+    linked = build(tmp_path / "linked", library, f"-Wl,-rpath,{library.parent}")
     assert check("glibc", linked)[0].endswith("(the malloc it has can be used: --allocator jemalloc)")
 
 

@@ -44,13 +44,17 @@ def test_a_run_without_a_number_does_not_count(script: str, why: str, make: Make
 
 def test_a_command_that_hangs_is_stopped(make: Make, tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! >{tmp_path}/pid; wait"
-    outcome = run(make("echo hello", objective=Objective(command=["sh", "-c", script]), timeout=1.0))
+    executor = make("echo hello", objective=Objective(command=["sh", "-c", script]))
+    executor.workload.file.timeout = 1.0
+    outcome = run(executor)
     assert outcome.failure == "no objective: the command timed out after 1 s"
     wait_for(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
 def test_a_command_that_is_not_there_is_an_error(make: Make) -> None:
-    with pytest.raises(HeapwrightError, match=r"the command of \[objective\] does not start"):
+    with pytest.raises(
+        HeapwrightError, match=r"the command of \[objective\], ./no-such-program, does not start: No such"
+    ):
         run(make("echo hello", objective=Objective(command=["./no-such-program"])))
 
 

@@ -57,6 +57,10 @@ class ConfigCache:
         self.configs[config.id] = config
         return config
 
+    def recall(self, number: int) -> None:
+        """Use a stored configuration that this process has not proposed."""
+        self.configs.setdefault(number, self.store.config_by_id(number))
+
     def _changes_nothing(self, env: Mapping[str, str]) -> bool:
         """Whether the program gets the environment that it has by default: the user has set the same values already."""
         return bool(env) and {**self.base, **env} == {**self.base, **self.default.env}

@@ -145,6 +145,8 @@ class Search:
             ends = f"it ends after {len(self.known)} of {options.evaluations} configurations"
             self.evaluator.blocks.progress.note(f"the search method proposes nothing new: {ends}")
         if self.strayed:
+            for number in self.strayed:
+                self.config_cache.recall(number)
             self.runs += [run for runs in self._earlier.values() for run in runs if run.config in self.strayed]
             self._gather()
 
