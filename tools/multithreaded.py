@@ -97,7 +97,7 @@ def against_peers(results: Results, mine: str, threads: int) -> None:
         threads: The number of threads.
     """
     single = {metric: results.best(results.peers, threads, metric) for metric in LABELS}
-    print(f"\n**{mine} with {threads} threads**\n")
+    print(f"\n**{mine} with {threads} thread{'s' if threads > 1 else ''}**\n")
     columns = [text for m in LABELS for text in (f"{LABELS[m]} / {single[m]}'s", "/ its own best peer's", "which is")]
     print("| benchmark | " + " | ".join(columns) + " |\n|---" + "|---" * len(columns) + "|")
     sums: dict[tuple[str, str], list[float]] = {}
