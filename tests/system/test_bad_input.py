@@ -55,9 +55,9 @@ CASES = {
     "run without study": (["run", "no.study", "--", "true"], 1, r"no such study"),
     "no such folder": (["tune", "--study", "no/x.study", "--", "true"], 1, r"cannot open the study no/x\.study"),
     "metric that cannot be had": (
-        ["tune", "--minimize", "massif_peak", "--", "true"],
+        ["tune", "--minimize", "idle_rss", "--", "true"],
         1,
-        r"cannot be measured here \(it needs --massif emulation\)",
+        r"cannot be measured here \(it needs a workload file with 'idle = SECONDS' in its \[server\]\)",
     ),
 }
 

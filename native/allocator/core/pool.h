@@ -174,7 +174,7 @@ struct Pool {
 
  private:
   static constexpr int kDepotsPerLook = 16;
-  static constexpr std::size_t kDepotsBytes = 4 * 1024 * 1024;
+  static constexpr std::size_t kDepotsBytes = std::size_t{4} << 20;
   DepotRecord* next_depot_ = nullptr;  // that find_idle_depot() looks at next; nullptr: the first
 };
 
