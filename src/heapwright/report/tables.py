@@ -52,7 +52,7 @@ def latex_table(
         wide: headings of columns of sentences, which break into lines.
     """
     width = len(rows[0])
-    kinds = {**dict.fromkeys(text, "l"), **dict.fromkeys(wide, rf"p{{{0.5 / max(1, len(wide)):.2g}\linewidth}}")}
+    kinds = {**dict.fromkeys(text, "l"), **dict.fromkeys(wide, rf"p{{{0.45 / max(1, len(wide)):.2g}\linewidth}}")}
     columns = "l" + "".join(kinds.get(heading, "r") for heading in rows[0][1:])
 
     def line(row: Sequence[str]) -> str:
