@@ -135,8 +135,8 @@ TEST(Procfs, AllDescendantsAreFound) {
 
 TEST(Procfs, PagesAreDividedAmongThoseWhoShareThem) {
   constexpr std::size_t kSize = 64 << 20;
-  constexpr std::size_t kOthers =
-      8 << 20;  // other processes share the pages of libraries (sanitizers have large ones)
+  // Other processes share the pages of libraries, and sanitizers have large ones.
+  constexpr std::size_t kOthers = 8 << 20;
   const auto before = read_rollup(getpid());
   ASSERT_TRUE(before) << errno;
   void* const block = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
