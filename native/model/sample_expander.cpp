@@ -147,7 +147,7 @@ Death SampleExpander::death_of(const Sampled& object, const SampleItem& item, st
   return death;
 }
 
-void SampleExpander::note_free(const SampleItem& item, Death death) {
+void SampleExpander::note_free(const SampleItem& item, const Death& death) {
   Sampled& object = sampled_[*numbers_.find(item.event.object)];
   object.death = death;
   for (const std::uint32_t copy : object.copies) {

@@ -65,7 +65,7 @@ class SampleExpander : public trace::EventSource {
   void read_ahead();
   void note(SampleBlock& block);
   void note_frees(SampleBlock& block);
-  void note_free(const SampleItem& item, Death death);
+  void note_free(const SampleItem& item, const Death& death);
   Death death_of(const Sampled& object, const SampleItem& item, std::uint64_t threads) const;
   void expand_block();
   double adjustment();
