@@ -179,7 +179,7 @@ def test_the_release_rate_is_what_was_given_back_over_time() -> None:
 
 
 def test_threads_are_counted() -> None:
-    code = "import threading, time; [threading.Thread(target=time.sleep, args=(0.5,)).start() for _ in range(3)]"
+    code = "import threading, time; [threading.Thread(target=time.sleep, args=(1.5,)).start() for _ in range(3)]"
     assert run_metered([sys.executable, "-c", code], PLAIN).max_threads == 4
 
 
