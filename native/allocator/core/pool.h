@@ -72,11 +72,10 @@ struct Pool {
   DepotRecord* depots = nullptr;    // of the heaps that have had a large depot since the last fork
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
-  // Bytes that one heap's depot may hold: its share of what free superblocks may hold, or of twice
-  // as much with several heaps, if that is at most kDepotsBytes: eight heaps that return a half of
-  // each burst take a sixth more CPU time (docs/design-notes/exgen.md). While the region purges
-  // nothing, it may keep all, because the region would keep free superblocks as well. The caller
-  // holds the lock.
+  // Bytes that one heap's depot may hold: its share of what free superblocks may hold. Several heaps
+  // share twice as much, up to kDepotsBytes, because with less they return half of each burst and
+  // take it again (docs/design-notes/exgen.md). While the region purges nothing, a depot may keep
+  // all, because the region would keep free superblocks as well. The caller holds the lock.
   [[nodiscard]] std::size_t depot_share() const {
     if (!region.may_purge()) {
       return SIZE_MAX;
