@@ -119,7 +119,7 @@ def test_a_method_that_takes_another_course_keeps_to_the_budget(
 
     monkeypatch.setattr(strategy, "make_strategy", unsteady)
     study = tuning(World(noise=0.01), options={**SHORT, "method": "random", "search_only": True})
-    while not study.runs("search") if study.path.exists() else True:
+    while not (study.path.exists() and study.runs("search")):
         assert study.go_until_interrupted(10)
     before = {r.config for r in study.runs("search")} - {1}
     begun[:] = [1]
