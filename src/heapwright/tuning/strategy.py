@@ -48,7 +48,7 @@ def search_on(
         first: points to evaluate first.
         watch: called after every batch; False ends the search.
     """
-    search.expect([run for run in session.store.runs() if run.phase == search.evaluator.phase])
+    search.expect(session.store.runs(search.evaluator.phase))
     search.go(first, lambda setup: strategy_of(session, setup), watch)
     if search.strayed:
         session.store.update(strayed=len(search.strayed))
