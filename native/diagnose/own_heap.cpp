@@ -49,6 +49,8 @@ class PageCounter {
   void count_free(std::uint64_t begin, std::uint64_t end);
   void count_superblock(const Described& superblock, bool hardened);
   [[nodiscard]] bool read_resident(std::uint64_t address, const std::vector<Page>& pages);
+  [[nodiscard]] std::vector<bool> read_bits(const Described& superblock, std::uint64_t begin,
+                                            std::uint64_t bytes);
   [[nodiscard]] std::vector<bool> find_free(const Described& superblock, bool hardened);
   bool follow(const Described& superblock, std::uint64_t first, std::uint32_t count, std::vector<bool>& free);
 
@@ -152,31 +154,44 @@ bool PageCounter::read_resident(std::uint64_t address, const std::vector<Page>& 
   return true;
 }
 
+// Returns the bits of a superblock that its chunk holds from `begin` on, `bytes` for each superblock.
+std::vector<bool> PageCounter::read_bits(const Described& superblock, std::uint64_t begin,
+                                         std::uint64_t bytes) {
+  const std::uint64_t chunk_bytes = std::uint64_t{layout_.superblock_bytes} * layout_.superblocks_in_chunk;
+  const std::uint64_t index = superblock.address % chunk_bytes / layout_.superblock_bytes;
+  std::vector<char> packed(bytes);
+  sound_ = memory_.read(superblock.address - index * layout_.superblock_bytes + begin + index * bytes,
+                        packed.data(), packed.size()) &&
+           sound_;
+  std::vector<bool> bits(bytes * 8);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    bits[i] = (static_cast<unsigned char>(packed[i / 8]) >> i % 8 & 1U) != 0;
+  }
+  return bits;
+}
+
 // Returns for each carved block whether it is free.
 std::vector<bool> PageCounter::find_free(const Described& superblock, bool hardened) {
   std::vector<bool> free(superblock.carved);
   if (hardened) {
-    const std::uint64_t chunk_bytes = std::uint64_t{layout_.superblock_bytes} * layout_.superblocks_in_chunk;
-    const std::uint64_t index = superblock.address % chunk_bytes / layout_.superblock_bytes;
-    std::vector<char> marks(layout_.marks_bytes);
-    sound_ = memory_.read(superblock.address - index * layout_.superblock_bytes + layout_.marks_begin +
-                              index * layout_.marks_bytes,
-                          marks.data(), marks.size()) &&
-             sound_;
+    const std::vector<bool> marks = read_bits(superblock, layout_.marks_begin, layout_.marks_bytes);
     for (std::size_t number = 0; number < free.size(); ++number) {
-      const std::size_t granule = number * superblock.size / 16;
-      free[number] = (static_cast<unsigned char>(marks[granule / 8]) >> granule % 8 & 1U) == 0;
+      free[number] = !marks[number * superblock.size / 16];
     }
     return free;
   }
+  if (superblock.with_bit != 0) {
+    const std::vector<bool> bits = read_bits(superblock, layout_.free_bits_begin, layout_.free_bits_bytes);
+    std::copy_n(bits.begin(), free.size(), free.begin());
+  }
   const std::uint64_t unit = purge_unit_bytes(layout_, page_map_.page_bytes());
-  std::uint32_t on_purged = 0;
+  std::uint32_t not_in_list = 0;
   for (std::size_t number = 0; number < free.size(); ++number) {
     const std::uint64_t begin = number * superblock.size;
     for (std::uint64_t i = begin / unit; i <= (begin + superblock.size - 1) / unit; ++i) {
       free[number] = free[number] || (superblock.purged_pages >> i & 1U) != 0;
     }
-    on_purged += free[number] ? 1 : 0;
+    not_in_list += free[number] ? 1 : 0;
   }
   const auto held = std::lower_bound(pass_.held.begin(), pass_.held.end(), superblock.address);
   for (auto block = held; block != pass_.held.end() && *block < superblock.address + layout_.superblock_bytes;
@@ -189,8 +204,8 @@ std::vector<bool> PageCounter::find_free(const Described& superblock, bool harde
   const std::uint64_t queued = superblock.first_queued == 0
                                    ? 0
                                    : superblock.address + (superblock.first_queued - 1) * std::uint64_t{16};
-  sound_ = on_purged <= superblock.in_list &&
-           follow(superblock, superblock.free_list, superblock.in_list - on_purged, free) &&
+  sound_ = not_in_list <= superblock.in_list &&
+           follow(superblock, superblock.free_list, superblock.in_list - not_in_list, free) &&
            follow(superblock, queued, superblock.in_queue, free) && sound_;
   return free;
 }

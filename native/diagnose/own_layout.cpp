@@ -25,6 +25,7 @@ bool usable(const HeapLayout& layout) {
          count <= 64 && description != 0 && count * description <= superblock &&
          layout.queue_begin + count * layout.queue_bytes <= superblock &&
          layout.marks_begin + count * layout.marks_bytes <= superblock &&
+         layout.free_bits_begin + count * layout.free_bits_bytes <= superblock &&
          in_description(layout.chunk_free, 8) && in_description(layout.free_list, 8) &&
          in_description(layout.free_count, 4) && in_description(layout.carved, 4) &&
          in_description(layout.capacity, 4) && in_description(layout.size, 4) &&

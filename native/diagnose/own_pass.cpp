@@ -80,7 +80,12 @@ void PassReader::describe(std::size_t index, std::uint64_t chunk) {
   found.free_list = field<std::uint64_t>(at, layout_.free_list);
   found.carved = field<std::uint32_t>(at, layout_.carved);
   found.in_list = field<std::uint32_t>(at, layout_.free_count);
-  found.purged_pages = field<std::uint16_t>(at, layout_.purged_pages);
+  const auto purged_or_bits = field<std::uint16_t>(at, layout_.purged_pages);
+  if (found.size < layout_.free_bits_below) {
+    found.with_bit = purged_or_bits;
+  } else {
+    found.purged_pages = purged_or_bits;
+  }
   if (pass_.threaded) {
     const auto word = field<std::uint32_t>(header_.data() + layout_.queue_begin, index * layout_.queue_bytes);
     found.in_queue = word >> layout_.queue_count_shift & layout_.queue_count_mask;

@@ -20,7 +20,8 @@ struct Described {
   std::uint32_t size = 0;     // of a block; of a span, its usable bytes
   std::uint32_t carved = 0;   // blocks
   std::uint32_t length = 0;   // of a span, in superblocks
-  std::uint32_t in_list = 0;  // in the free list, or on purged pages
+  std::uint32_t in_list = 0;  // in the free list, on purged pages, or with a free bit
+  std::uint32_t with_bit = 0;
   std::uint32_t in_queue = 0;
   std::uint32_t first_queued = 0;  // number of its granule of 16 bytes, plus 1
   std::uint32_t in_caches = 0;     // not known in hardened builds

@@ -56,7 +56,7 @@ def blocks_in(heap: dict[str, Any]) -> int:
     return in_classes + int(heap["span_blocks"]) + int(heap["mapped_blocks"])
 
 
-@pytest.mark.parametrize("case", ["one", "ended", "known", "empty"])
+@pytest.mark.parametrize("case", ["one", "ended", "known", "random", "empty"])
 def test_the_figures_are_those_of_the_malloc(malloc: Malloc, target: Path, case: str) -> None:
     """mallinfo2 counts what the calling thread has cached as free, so it is exact where no other thread has a cache."""
     with waiting(target, case, env=malloc.environment()) as process:

@@ -6,6 +6,7 @@
 //   idle     the same, but the threads stay
 //   fork     the same as idle; then a child of fork allocates 5000 blocks, and counts
 //   known    20000 blocks of 100 bytes, 15000 of them freed; 40 of 100000 bytes; 3 of 5000000 bytes
+//   random   200000 blocks of 100 bytes, nine tenths of them freed in random order
 //   empty    64 MiB in blocks of 1000 bytes, all freed
 //   busy     two threads allocate and free for ever; the number of live bytes stays about the same
 //
@@ -14,6 +15,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -129,6 +131,17 @@ void allocate_known() {
   }
 }
 
+void free_at_random() {
+  std::vector<void*> blocks(200'000);
+  for (void*& block : blocks) {
+    block = take(100);
+  }
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937(3));
+  for (std::size_t i = 0; i < blocks.size() / 10 * 9; ++i) {
+    give(blocks[i]);
+  }
+}
+
 void allocate_and_free_all() {
   std::vector<void*> blocks(64 << 10);
   for (void*& block : blocks) {
@@ -150,6 +163,8 @@ int main(int count, char** words) {
     work(reinterpret_cast<void*>(7));
   } else if (mode == "known") {
     allocate_known();
+  } else if (mode == "random") {
+    free_at_random();
   } else if (mode == "empty") {
     allocate_and_free_all();
   } else {

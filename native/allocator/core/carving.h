@@ -30,7 +30,7 @@ inline bool begins_block(std::uint32_t reciprocal, const void* address) {
 }
 
 // Returns whether the superblock can still hand out a block: a free one, an uncarved one or one on
-// a purged page.
+// a purged page. The last test also finds free bits, which are in the same field.
 inline bool has_blocks(const Superblock* superblock) {
   return superblock->free != nullptr || superblock->carved < superblock->capacity ||
          superblock->purged_pages != 0;

@@ -42,9 +42,18 @@ inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
 static_assert(kLargestClassBytes <= kSuperblockBytes);
 
-// Where the remote queues lie in a chunk's first superblock: behind what hardening uses.
+// Pages of superblocks are purged if their blocks have at least this size: among smaller blocks hardly
+// any page is ever wholly free. Smaller ones have free bits instead.
+inline constexpr std::size_t kMinPurgedBytes = 256;
+
+// What a chunk's first superblock holds besides descriptions: a bit for each granule of 16 bytes, which are
+// free bits or, in hardened builds, marks of allocated blocks; then the remote queues.
+inline constexpr std::size_t kBitsBegin = kSuperblocksInChunk * 64;
+inline constexpr std::size_t kBitsEach = kSuperblockBytes / 16 / 8;
+inline constexpr std::size_t kBitsEnd = kBitsBegin + kSuperblocksInChunk * kBitsEach;
 inline constexpr std::size_t kQueuesBegin = 40 * 1024;
 inline constexpr std::size_t kQueuesBytes = kSuperblocksInChunk * 64;
+static_assert(kBitsEnd <= kQueuesBegin);
 
 // An upper bound of the addresses that a process gets without asking for higher ones.
 inline constexpr std::size_t kAddresses = std::size_t{1} << 48U;

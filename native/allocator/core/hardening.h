@@ -207,9 +207,6 @@ class Hardening {
   static constexpr std::size_t kLabelBytes = kMarkBytes - kEndBytes;
   static constexpr unsigned kOriginShift = 16;  // a slack has fewer bits
   static_assert(kLargestClassBytes < 1U << kOriginShift);
-  static constexpr std::size_t kBitsBegin = 4096;
-  static constexpr std::size_t kBitsEach = kSuperblockBytes / 16 / 8;
-  static_assert(kBitsBegin + kSuperblocksInChunk * kBitsEach <= kSuperblockBytes - 4096);
 
   // A permutation of 64-bit values, chosen by three numbers.
   class Key {

@@ -31,10 +31,10 @@
 //      quarantine.h.)
 //   3. Each list is checked after as many frees as it may hold blocks. If it is not short then,
 //      flush_full_list() moves it to the depot, whole and uncounted.
-//   4. If the depot holds more than its share of the memory that free superblocks may hold, half of
-//      its lists return to superblocks of this heap, or, where a superblock was disowned meanwhile,
-//      to a batch. All return before the heap obtains new memory while the depot is large. Lists of
-//      small blocks in random order return at once, once they fill the processor's cache.
+//   4. If the depot is full (depot_limit.h), the list's blocks return to superblocks of this heap, or,
+//      where a superblock was disowned meanwhile, to a batch. All lists return before the heap obtains
+//      new memory while the depot is large. Lists of small blocks in random order return at once, once
+//      they fill the processor's cache, and become free bits (free_bits.h).
 //      The depot of a thread that sleeps is emptied by another thread, which needs memory, trims, or
 //      finds that the depot holds too much (heap_depot.h).
 //   5. A superblock all of whose blocks are free returns to the region. page_purger.h purges wholly
@@ -85,6 +85,7 @@
 
 #include "big_blocks.h"
 #include "depot.h"
+#include "depot_limit.h"
 #include "quarantine.h"
 #include "remote_frees.h"
 #include "statistics.h"
@@ -261,7 +262,7 @@ class Heap {
   void* allocate_span(std::size_t bytes);
   void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
   void store_list(std::size_t class_number, BlockChain list);
-  void shrink_depot();
+  bool make_room();
   void shrink_idle_depot();
   void empty_depot();
   void empty_depot(std::size_t class_number);
@@ -274,14 +275,13 @@ class Heap {
   void quarantine_block(void* address, FreedAs freed_as);
   void reuse_block(Block* block);
 
-  static constexpr std::size_t kMinDepotBytes = 128 * 1024;  // the depot may always hold this much
   // A list is checked when it moves to the depot: the first so many, then one in so many. A double
   // free makes a cycle, which stays in the list of the class until a check finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
-  // neighbours again. Small: PagePurger::kMinBlockBytes.
+  // neighbours again. Small: kMinPurgedBytes.
   static constexpr std::size_t kMaxScatteredDepot = 1024 * 1024;
   // Blocks of a class that this heap has taken to allocate, less those in the depot: only so many and
   // two lists may go there. A thread that only frees blocks of others has no use for a depot, and
@@ -290,8 +290,8 @@ class Heap {
   std::uint32_t stored_lists_ = 0;
   std::array<bool, Classes::kCount> scattered_{};  // whether the lists of a class now do so
   OwnedSuperblocks<C> owned_;
-  mutable Depot<C> depot_;                    // statistics() takes and puts back the shared stacks
-  std::size_t depot_limit_ = kMinDepotBytes;  // when the depot holds more, shrink_depot() decides
+  mutable Depot<C> depot_;  // statistics() takes and puts back the shared stacks
+  DepotLimit<C> depot_limit_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;
   Pool* pool_;

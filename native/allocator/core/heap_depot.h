@@ -20,7 +20,7 @@ void Heap<C>::flush_cache() {
     return_list(cache_.take_all(class_number));
   }
   empty_depot();
-  depot_limit_ = kMinDepotBytes;
+  depot_limit_.reset();
 }
 
 // Returns whether the first blocks of a list lie in many superblocks: they were freed in random
@@ -44,7 +44,7 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   if (list.first == nullptr) {
     return;
   }
-  const bool small = Classes::bytes(class_number) < PagePurger<C>::kMinBlockBytes;
+  const bool small = Classes::bytes(class_number) < kMinPurgedBytes;
   auto how = OwnedSuperblocks<C>::Returned::kInRuns;
   if constexpr (C::kSecure) {  // they come from quarantine, in random order
     return_list(list, owned_, small ? OwnedSuperblocks<C>::Returned::kScattered : how);
@@ -61,7 +61,8 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     scattered_[class_number] = false;
   }
   ++stored_lists_;
-  if (stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0) {
+  const bool bits_will_tell = how == OwnedSuperblocks<C>::Returned::kScattered;
+  if (!bits_will_tell && (stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0)) {
     list = check_list<C>(*pool_, list);
     if (list.first == nullptr) {
       return;
@@ -72,35 +73,36 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     empty_depot(class_number);
     return;
   }
+  if (!depot_limit_.allows(depot_.bytes()) && !make_room()) [[unlikely]] {
+    depot_limit_.add_refused(class_number, charge(list));
+    return_list(list);
+    return;
+  }
   obtained_[class_number] -= charge(list);
   depot_.push(class_number, list, pool_->threaded);
-  if (depot_.bytes() > depot_limit_) [[unlikely]] {
-    shrink_depot();
-  } else if (stored_lists_ % kListsPerCheck == 0 && pool_->has_depots()) {
+  if (stored_lists_ % kListsPerCheck == 0 && pool_->has_depots()) {
     shrink_idle_depot();
   }
 }
 
-// Returns half of the depot to its superblocks if the depot holds more than this heap's share of
-// the memory that the process may keep. While purging is throttled, it may hold more, because the
-// region would not purge the superblocks anyway. Then the heap looks again when the depot has
-// doubled.
+// Called when the depot is full: makes room for a list, or returns false. A full depot stays as it is;
+// one whose limit has fallen far below what it holds returns half of it.
 template <Configuration C>
-void Heap<C>::shrink_depot() {
+bool Heap<C>::make_room() {
   const std::size_t bytes = depot_.bytes();
   {
     const Pool::Guard guard(*pool_);
-    const std::size_t share = pool_->depot_share();
-    depot_limit_ = std::max(kMinDepotBytes, share == SIZE_MAX ? 2 * bytes : share);
+    depot_limit_.update(*pool_, bytes);
     if (pool_->threaded) {
       pool_->join(depot_);
     }
   }
-  if (bytes > depot_limit_) {
+  if (depot_limit_.is_far_below(bytes)) {
     for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
       depot_.halve(class_number, [this](BlockChain list) { return_list(list); });
     }
   }
+  return depot_limit_.allows(depot_.bytes());
 }
 
 // Empties the depot of a thread that sleeps and holds more than its share, unless purging is
@@ -111,7 +113,8 @@ void Heap<C>::shrink_idle_depot() {
   {
     const Pool::Guard guard(*pool_);
     const std::size_t share = pool_->depot_share();
-    idle = share != SIZE_MAX ? pool_->find_idle_depot(depot_, std::max(kMinDepotBytes, share)) : nullptr;
+    idle = share != SIZE_MAX ? pool_->find_idle_depot(depot_, std::max(DepotLimit<C>::kMinBytes, share))
+                             : nullptr;
   }
   if (idle != nullptr) {
     empty_depot_of(*idle);
@@ -131,10 +134,10 @@ void Heap<C>::empty_a_depot() {
       return;
     }
     const std::size_t much = region.used_bytes / 32;
-    if (depot_.bytes() <= std::max(much, kMinDepotBytes)) {
+    if (depot_.bytes() <= std::max(much, DepotLimit<C>::kMinBytes)) {
       const std::size_t sharing =
           std::max(__atomic_load_n(&pool_->region.heaps, __ATOMIC_RELAXED), std::size_t{1});
-      idle = pool_->find_idle_depot(depot_, std::max(much / sharing, kMinDepotBytes));
+      idle = pool_->find_idle_depot(depot_, std::max(much / sharing, DepotLimit<C>::kMinBytes));
       if (idle == nullptr) {
         return;
       }
@@ -170,16 +173,10 @@ void Heap<C>::empty_depot(std::size_t class_number) {
   }
 }
 
-// Returns the blocks of a list to their superblocks; blocks of other heaps go to batches. A list
-// with a cycle, made by a double free, is reported and dropped: in a superblock's free list it
-// would do harm.
+// Returns the blocks of a list to their superblocks; blocks of other heaps go to batches.
 template <Configuration C>
 void Heap<C>::return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how) {
-  if (has_cycle<C>(*pool_, list)) [[unlikely]] {
-    pool_->report(first_repeated<C>(*pool_, list.first), Fault::kDoubleFree);
-    return;
-  }
-  for (Block* foreign = owner.return_blocks(list.first, how); foreign != nullptr;) {
+  for (Block* foreign = owner.return_blocks(list, how); foreign != nullptr;) {
     Block* const next = next_of<C>(*pool_, foreign);
     remote_frees_.free(superblock_of(foreign), foreign);
     foreign = next;

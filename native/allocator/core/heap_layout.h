@@ -17,7 +17,7 @@
 namespace heapwright::alloc {
 
 struct alignas(64) HeapLayout {
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
   static constexpr char kMagic[16] = {'h', 'e', 'a', 'p', 'w', 'r', 'i', 'g',
                                       'h', 't', ' ', 'h', 'e', 'a', 'p', '\0'};
 
@@ -76,8 +76,11 @@ struct alignas(64) HeapLayout {
   std::uint16_t purged_pages = 0;  // 16 bits
   std::uint16_t queue_begin = 0;   // in a chunk: the remote queues
   std::uint16_t queue_bytes = 0;
-  std::uint16_t marks_begin = 0;  // in a chunk: the bits of allocated blocks of hardened builds; else 0
-  std::uint16_t marks_bytes = 0;  // for each superblock
+  std::uint16_t marks_begin = 0;      // in a chunk: the bits of allocated blocks of hardened builds; else 0
+  std::uint16_t marks_bytes = 0;      // for each superblock
+  std::uint16_t free_bits_begin = 0;  // in a chunk: the bits of free blocks that are in no list
+  std::uint16_t free_bits_bytes = 0;  // for each superblock; 0: none
+  std::uint16_t free_bits_below = 0;  // blocks below this size have them; `purged_pages` is how many are set
   std::uint8_t kind_blocks = 0;
   std::uint8_t kind_span = 0;
   std::uint8_t kind_quarantined = 0;

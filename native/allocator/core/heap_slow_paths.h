@@ -80,7 +80,7 @@ bool Heap<C>::refill(std::size_t class_number) {
     cache_.fill(class_number, list.first, list.count);
     return true;
   }
-  const bool may_empty = pool_->has_depots() || depot_.bytes() > kMinDepotBytes;
+  const bool may_empty = pool_->has_depots() || depot_.bytes() > DepotLimit<C>::kMinBytes;
   if (may_empty && owned_.must_start(class_number)) {
     empty_a_depot();
   }
@@ -92,6 +92,7 @@ bool Heap<C>::refill(std::size_t class_number) {
     return false;
   }
   obtained_[class_number] += static_cast<std::int64_t>(blocks.count);
+  depot_limit_.add_taken(class_number, blocks.count);
   cache_.fill(class_number, blocks.first, blocks.count);
   return true;
 }

@@ -1,6 +1,7 @@
 // Huge pages: asking for them, refusing them, and collapsing full halves. See huge_pages.h.
 #include "huge_pages.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "../platform/platform.h"
@@ -18,6 +19,18 @@ constexpr std::uint64_t mask_of_half(std::size_t half) {
 
 char* begin_of(Chunk* chunk, std::size_t half) {
   return reinterpret_cast<char*>(chunk) + half * HugePages::kHalfBytes;
+}
+
+// Whether one of the superblocks from `from` to `to` − 1 is in use and may have free bits.
+bool may_have_free_bits(Chunk* chunk, std::size_t from, std::size_t to) {
+  auto* const superblocks = reinterpret_cast<Superblock*>(chunk);
+  for (std::size_t i = std::max(from, std::size_t{1}); i < std::min(to, kSuperblocksInChunk); ++i) {
+    if ((chunk->free >> i & 1U) == 0 && superblocks[i].kind == Kind::kBlocks &&
+        superblocks[i].size < kMinPurgedBytes) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -62,19 +75,44 @@ void HugePages::break_up(Chunk* chunk, std::size_t half) {
     unused &= unused + (std::uint64_t{1} << first);
   }
   if (half == 0) {
-    // Of superblock 0, only the descriptions and the remote queues are used.
+    // Of superblock 0, the descriptions, the remote queues and the bits of superblocks in use are used.
     auto* const begin = reinterpret_cast<char*>(chunk);
     const std::size_t page = platform::page_size();
-    const std::size_t descriptions = round_up(kSuperblocksInChunk * sizeof(Superblock), page);
+    purge_free_bits(chunk);
+    const std::size_t bits = round_up(kBitsEnd, page);
     const std::size_t queues = kQueuesBegin / page * page;
     const std::size_t end = round_up(kQueuesBegin + kQueuesBytes, page);
-    if (descriptions < queues) {
-      platform::purge(begin + descriptions, queues - descriptions);
+    if (bits < queues) {
+      platform::purge(begin + bits, queues - bits);
     }
     if (end < kSuperblockBytes) {
       platform::purge(begin + end, kSuperblockBytes - end);
     }
   }
+}
+
+void HugePages::purge_free_bits(Chunk* chunk) {
+  const std::size_t page = platform::page_size();
+  const auto is_needed = [&](std::size_t at) {
+    const std::size_t first = (at - kBitsBegin) / kBitsEach;
+    return may_have_free_bits(chunk, first, first + page / kBitsEach);
+  };
+  chunk->bits_resident = false;
+  std::size_t unused = round_up(kBitsBegin, page);  // where pages begin that can be purged
+  std::size_t at = unused;
+  const auto purge_unused = [&] {
+    if (unused < at) {
+      platform::purge(reinterpret_cast<char*>(chunk) + unused, at - unused);
+    }
+  };
+  for (; at + page <= kBitsEnd; at += page) {
+    if (is_needed(at)) {
+      purge_unused();
+      unused = at + page;
+      chunk->bits_resident = true;
+    }
+  }
+  purge_unused();
 }
 
 void HugePages::before_purge(Chunk* chunk, std::size_t from, std::size_t to) {

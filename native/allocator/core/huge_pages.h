@@ -66,6 +66,8 @@ class HugePages {
   static void refuse(Chunk* chunk, std::uint8_t halves);
   // Must be called before a part of a half is purged.
   static void break_up(Chunk* chunk, std::size_t half);
+  // Purges the pages of free bits (free_bits.h) that no superblock in use needs.
+  static void purge_free_bits(Chunk* chunk);
   // Must be called before the free superblocks from `from` to `to` − 1 are purged.
   static void before_purge(Chunk* chunk, std::size_t from, std::size_t to);
   // Looks at a chunk, and collapses full halves. Returns whether it did.

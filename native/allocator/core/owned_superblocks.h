@@ -32,6 +32,7 @@
 
 #include "block_marks.h"
 #include "carving.h"
+#include "free_bits.h"
 #include "remote_queue.h"
 #include "superblock_queues.h"
 
@@ -72,7 +73,7 @@ class OwnedSuperblocks {
   };
   // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of
   // other heaps, linked; with kForOwner also those of current superblocks.
-  Block* return_blocks(Block* block, Returned how = Returned::kInRuns);
+  Block* return_blocks(BlockChain list, Returned how = Returned::kInRuns);
   // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there,
   // this heap becomes the owner; if its owner should have them now, reclaims them for the owner.
   void send(const RemoteFreeBatch& batch);
@@ -160,7 +161,9 @@ class OwnedSuperblocks {
     std::size_t count = 0;
   };
   template <bool kThreaded>
-  Block* return_scattered(Block* block);
+  Block* return_scattered(BlockChain list);
+  bool drop_if_cyclic(BlockChain list) const;
+  bool add_free(Superblock* superblock, Block* block);
   void check_nearly_free(NearlyFree& nearly_free);
   Block* return_run(Superblock* superblock, Block* block, Block*& foreign, bool for_owner);
   static std::uintptr_t superblock_number(const Block* block) {
@@ -217,6 +220,11 @@ OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number
 template <Configuration C>
 BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t batch) {
   if (superblock->free == nullptr && superblock->purged_pages != 0) {
+    if (FreeBits::fit(superblock->size)) {
+      const BlockChain some = FreeBits(superblock).take<C>(*pool_, 2 * batch);
+      queues_.set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(some.count));
+      return some;
+    }
     queues_.purger().reuse(superblock);
   }
   if (superblock->free == nullptr && pool_->threaded && RemoteQueue::of(superblock).count() >= batch) {
@@ -225,10 +233,11 @@ BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t 
   if (superblock->free == nullptr) {
     return carve<C>(*pool_, superblock, C::kSecure ? std::max(batch, kMinCarved<C>) : batch);
   }
-  if (superblock->purged_pages == 0) {
-    const BlockChain all{superblock->free, superblock->free_count};
+  const std::uint32_t with_bits = FreeBits::fit(superblock->size) ? superblock->free_bits : 0;
+  if (superblock->purged_pages == with_bits) {
+    const BlockChain all{superblock->free, superblock->free_count - with_bits};
     superblock->free = nullptr;
-    queues_.set_free_count(superblock, 0);
+    queues_.set_free_count(superblock, with_bits);
     return all;
   }
   const BlockChain some = split_free_list<C>(*pool_, superblock, batch);
@@ -240,7 +249,6 @@ template <Configuration C>
 Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
   ++started_;
   Superblock* superblock = nullptr;
-  bool touched = false;
   {
     const Pool::Guard guard(*pool_);
     if constexpr (C::kSecure) {
@@ -248,13 +256,15 @@ Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
     }
     superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number),
                                     Classes::bytes(class_number) <= HugePages::kLargestBlockBytes);
-    touched = !pool_->region.last_was_clean();
+    if (superblock == nullptr) {
+      return nullptr;
+    }
+    describe_superblock(superblock, class_number, Classes::bytes(class_number));
+    superblock->touched = !pool_->region.last_was_clean();
+    if (!C::kSecure && FreeBits::fit(superblock->size)) {
+      chunk_of(superblock)->bits_resident = true;
+    }
   }
-  if (superblock == nullptr) {
-    return nullptr;
-  }
-  describe_superblock(superblock, class_number, Classes::bytes(class_number));
-  superblock->touched = touched;
   if (pool_->threaded) {
     RemoteQueue::of(superblock).reset();
   }
@@ -405,6 +415,9 @@ void OwnedSuperblocks<C>::release(Superblock* superblock) {
     store_shared(superblock->queued, false);
   }
   queues_.set_free_count(superblock, 0);
+  if (FreeBits::fit(superblock->size) && superblock->free_bits != 0) {
+    FreeBits(superblock).clear();
+  }
   wipe_superblocks<C>(*pool_, superblock, 1);
   const Pool::Guard guard(*pool_);
   superblock->purged_pages = 0;

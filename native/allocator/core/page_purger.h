@@ -30,9 +30,6 @@ namespace heapwright::alloc {
 template <Configuration C>
 class PagePurger {
  public:
-  static constexpr std::size_t kMinBlockBytes =
-      256;  // among smaller blocks hardly any page is ever wholly free
-
   constexpr explicit PagePurger(Pool& pool) : pool_(&pool) {}
 
   // Bytes in the free blocks of the heap's superblocks, those that the thread currently allocates
@@ -43,7 +40,7 @@ class PagePurger {
 
   // Purges if it is worthwhile, after a superblock's number of free blocks has risen from `before`.
   void maybe_purge(Superblock* superblock, std::uint32_t before) {
-    if (superblock->size < kMinBlockBytes || idle_bytes_ <= pool_->region.settings.keep_bytes) {
+    if (superblock->size < kMinPurgedBytes || idle_bytes_ <= pool_->region.settings.keep_bytes) {
       return;
     }
     const std::uint32_t now = superblock->free_count;

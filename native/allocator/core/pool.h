@@ -72,7 +72,7 @@ struct Pool {
   DepotRecord* depots = nullptr;    // of the heaps that have had a large depot since the last fork
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
-  // Bytes that one heap's depot may hold: its share of what free superblocks may hold. Several heaps
+  // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several heaps
   // share twice as much, up to kDepotsBytes, because with less they return half of each burst and
   // take it again (docs/design-notes/exgen.md). While the region purges nothing, a depot may keep
   // all, because the region would keep free superblocks as well. The caller holds the lock.
@@ -82,7 +82,7 @@ struct Pool {
     }
     const std::size_t sharing = std::max(__atomic_load_n(&region.heaps, __ATOMIC_RELAXED), std::size_t{1});
     const std::size_t bytes = region.allowance() * kSuperblockBytes;
-    return sharing == 1 ? bytes : std::max(bytes, std::min(2 * bytes, kDepotsBytes)) / sharing;
+    return sharing == 1 ? bytes / 4 * 3 : std::max(bytes, std::min(2 * bytes, kDepotsBytes)) / sharing;
   }
   [[nodiscard]] bool has_depots() const { return __atomic_load_n(&depots, __ATOMIC_RELAXED) != nullptr; }
   // Lets other threads find a depot. The caller holds the lock.

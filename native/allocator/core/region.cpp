@@ -133,7 +133,7 @@ Chunk* Region::fresh_chunk(bool huge) {
     huge_pages_.ask(chunk, used_, true);
   }
   // After shrink() of a reservation the memory need not be zero.
-  *chunk = {kAllFree, 0, 0, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0};
+  *chunk = {kAllFree, 0, 0, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};
   __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
   open_.empty.push_front(chunk);
   const std::size_t page = platform::page_size();
@@ -367,6 +367,9 @@ void Region::purge_around(Superblock* superblock) {
   HugePages::before_purge(chunk, from, to);
   open_.move(chunk, listed);
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
+  if (chunk->bits_resident && chunk->free == kAllFree && chunk->dirty == 0) {
+    HugePages::purge_free_bits(chunk);
+  }
   count_purged((to - from) * kSuperblockBytes);
 }
 

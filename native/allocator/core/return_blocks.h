@@ -2,8 +2,8 @@
 //
 // Two cases are fast. Blocks freed in the order of addresses come in runs of one superblock: a run is
 // linked into its superblock's free list as it is. Blocks freed in random order lie in another
-// superblock each: then one block takes some sixty instructions, as long as its superblock is queued
-// and far from being free.
+// superblock each: then each block is added by itself, as long as its superblock is queued and far from
+// being free.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,17 @@
 namespace heapwright::alloc {
 
 template <Configuration C>
-Block* OwnedSuperblocks<C>::return_blocks(Block* block, Returned how) {
-  const Guard guard(*this);
-  Block* foreign = nullptr;
-  if (how == Returned::kScattered) {
-    return pool_->threaded ? return_scattered<true>(block) : return_scattered<false>(block);
+Block* OwnedSuperblocks<C>::return_blocks(BlockChain list, Returned how) {
+  const bool bits_will_tell = !C::kSecure && how == Returned::kScattered;
+  if (!bits_will_tell && drop_if_cyclic(list)) {
+    return nullptr;
   }
+  const Guard guard(*this);
+  if (how == Returned::kScattered) {
+    return pool_->threaded ? return_scattered<true>(list) : return_scattered<false>(list);
+  }
+  Block* foreign = nullptr;
+  Block* block = list.first;
   const bool for_owner = how == Returned::kForOwner;
   while (block != nullptr) {
     Block* const next = next_of<C>(*pool_, block);
@@ -30,8 +35,11 @@ Block* OwnedSuperblocks<C>::return_blocks(Block* block, Returned how) {
     if (alone && !for_owner && load_shared(superblock->queued) && owns(superblock) &&
         begins_block(superblock->reciprocal, block) &&
         count + reclaim_threshold(superblock) < superblock->carved) {  // blocks in random order
-      set_next<C>(*pool_, block, superblock->free);
-      superblock->free = block;
+      if (!add_free(superblock, block)) [[unlikely]] {
+        pool_->report(block, Fault::kDoubleFree);
+        block = next;
+        continue;
+      }
       queues_.set_free_count(superblock, count);
       queues_.purger().maybe_purge(superblock, count - 1);
       block = next;
@@ -42,12 +50,38 @@ Block* OwnedSuperblocks<C>::return_blocks(Block* block, Returned how) {
   return foreign;
 }
 
-// Returns linked blocks of one class, of which no pages are purged, in random order.
+// Reports a list with a cycle, made by a double free. Its caller drops the list: in a superblock's
+// free list it would do harm.
+template <Configuration C>
+bool OwnedSuperblocks<C>::drop_if_cyclic(BlockChain list) const {
+  if (!has_cycle<C>(*pool_, list)) [[likely]] {
+    return false;
+  }
+  pool_->report(first_repeated<C>(*pool_, list.first), Fault::kDoubleFree);
+  return true;
+}
+
+// Adds one block to the free blocks of its superblock. Returns false if its bit says that it is free already,
+// or that no block begins there.
+template <Configuration C>
+HEAPWRIGHT_INLINE bool OwnedSuperblocks<C>::add_free(Superblock* superblock, Block* block) {
+  if (!C::kSecure && FreeBits::fit(superblock->size)) {
+    return FreeBits(superblock).add(block);
+  }
+  set_next<C>(*pool_, block, superblock->free);
+  superblock->free = block;
+  return true;
+}
+
+// Returns linked blocks of one class, of which no pages are purged, in random order. A list with a cycle comes
+// to a block whose bit is set. So a cycle is looked for only then, and where a block gets no bit.
 template <Configuration C>
 template <bool kThreaded>
-Block* OwnedSuperblocks<C>::return_scattered(Block* block) {
+Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
+  Block* block = list.first;
   const std::uint32_t size = superblock_of(block)->size;
   Block* foreign = nullptr;
+  bool has_end = C::kSecure;
   NearlyFree nearly_free;
   std::size_t quick = 0;
   while (block != nullptr) {
@@ -59,13 +93,25 @@ Block* OwnedSuperblocks<C>::return_scattered(Block* block) {
     const bool below_limit = count < limit;
     if (!owned || (!below_limit && (!kThreaded || limit == 0 || count + 1 >= superblock->carved)))
         [[unlikely]] {
+      if (!has_end && drop_if_cyclic({block, list.count})) {
+        break;
+      }
+      has_end = true;
       check_nearly_free(nearly_free);
       block = return_run(superblock, block, foreign, false);
       continue;
     }
     Block* const next = next_of<C>(*pool_, block);
-    set_next<C>(*pool_, block, superblock->free);
-    superblock->free = block;
+    if (!add_free(superblock, block)) [[unlikely]] {
+      pool_->report(block,
+                    begins_block(superblock->reciprocal, block) ? Fault::kDoubleFree : Fault::kInterior);
+      if (!has_end && has_cycle<C>(*pool_, {next, list.count})) {
+        break;
+      }
+      has_end = true;
+      block = next;
+      continue;
+    }
     store_shared(superblock->free_count, count + 1);
     ++quick;
     block = next;

@@ -22,7 +22,8 @@
 // bytes, as Redis does, must not count them.
 //
 // Invariants:
-//   - free_count is the number of blocks in `free` plus those on purged pages (page_purger.h).
+//   - free_count is the number of blocks in `free` plus those on purged pages (page_purger.h) or with
+//     a free bit (free_bits.h).
 //   - free_count ≤ carved ≤ capacity.
 //   - Every other carved block is allocated, cached, in quarantine, in a batch or in a remote queue
 //     (remote_queue.h).
@@ -64,14 +65,18 @@ struct alignas(64) Superblock {
   std::uint8_t number;  // size class
   Kind kind;
   bool queued;
-  bool current;                // its owner takes blocks from it without the lock: superblock_queues.h
-  std::uint16_t purged_pages;  // bits of purged pages with free blocks on them: page_purger.h
-  bool touched;                // it was used before and not purged since, so its pages have memory already
-  Superblock* next;            // in the queue of its class, or in the region's list of dirty superblocks
+  bool current;  // its owner takes blocks from it without the lock: superblock_queues.h
+  union {
+    std::uint16_t purged_pages;  // bits of purged pages with free blocks on them: page_purger.h
+    std::uint16_t free_bits;     // of blocks below kMinPurgedBytes: how many bits are set, see free_bits.h
+  };
+  bool touched;      // it was used before and not purged since, so its pages have memory already
+  Superblock* next;  // in the queue of its class, or in the region's list of dirty superblocks
   Superblock* previous;
   void* owner;  // the OwnedSuperblocks of the heap that owns it, if `queued`
 };
 static_assert(sizeof(Superblock) == 64);
+static_assert(kSuperblocksInChunk * sizeof(Superblock) == kBitsBegin);
 
 // The first line of a chunk. Bit i of a mask is superblock i; bit 0 is never set.
 struct alignas(64) Chunk {
@@ -82,6 +87,7 @@ struct alignas(64) Chunk {
   Chunk* previous;
   std::uint8_t huge;  // bits of the halves that may have huge pages, and that were full: see huge_pages.h
   std::uint8_t full;
+  bool bits_resident;  // pages of free bits may have memory
 };
 static_assert(sizeof(Chunk) == 64);
 

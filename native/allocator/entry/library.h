@@ -203,6 +203,9 @@ constexpr HeapLayout Library<C>::layout(const HeapLayout* self) const {
   }
   describe_superblocks(result);
   RemoteQueue::describe(result);
+  if constexpr (!C::kSecure) {
+    FreeBits::describe(result);
+  }
   pool_.region.describe(result);
   pool_.large.describe(result);
   result.threaded = &pool_.threaded;

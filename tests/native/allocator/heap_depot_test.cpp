@@ -1,4 +1,4 @@
-// Tests the bounds of a heap's depot: the rules of Heap::store_list, shrink_depot and empty_a_depot.
+// Tests the bounds of a heap's depot: the rules of Heap::store_list, make_room and empty_a_depot.
 #include <algorithm>
 #include <random>
 #include <vector>

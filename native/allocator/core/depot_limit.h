@@ -1,0 +1,68 @@
+// How much memory a heap's depot may hold.
+//
+// The limit is the heap's share of the memory that free superblocks may hold (Pool::depot_share()).
+// The lists that a full depot refuses return to superblocks, while the processor's caches hold their
+// blocks. If the heap needs these blocks again soon, their return was premature: its time is lost.
+// Each premature return of kBytesPerMs lifts the limit for a millisecond. So returning and taking
+// again costs some 2 % of the time at most, and a burst that recurs stays in the depot as a whole.
+// There is no limit either while the region does not purge: it would keep free superblocks, too.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "pool.h"
+#include "size_classes.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+class DepotLimit {
+ public:
+  static constexpr std::size_t kMinBytes = 128 * 1024;  // a depot may always hold this much
+
+  [[nodiscard]] bool allows(std::size_t bytes) const { return bytes <= bytes_; }
+  // Whether it has fallen so far below the `bytes` that a depot holds that half of them should return.
+  [[nodiscard]] bool is_far_below(std::size_t bytes) const { return bytes - bytes / 5 > bytes_; }
+  void reset() { bytes_ = kMinBytes; }
+
+  // A full depot has refused a list of about `blocks` blocks.
+  void add_refused(std::size_t class_number, std::int64_t blocks) { refused_[class_number] += blocks; }
+  // The heap has taken blocks from superblocks.
+  void add_taken(std::size_t class_number, std::size_t blocks) {
+    std::int64_t& refused = refused_[class_number];
+    if (refused > 0) {
+      const std::int64_t premature = std::min(refused, static_cast<std::int64_t>(blocks));
+      refused -= premature;
+      premature_bytes_ += static_cast<std::size_t>(premature) * Classes::bytes(class_number);
+    }
+  }
+  // Decides anew what a depot may hold that now holds `bytes`. The caller holds the pool's lock.
+  void update(const Pool& pool, std::size_t bytes) {
+    const std::uint64_t now = pool.region.settings.clock();
+    if (now - updated_ms_ >= pool.region.settings.delay_ms) {
+      refused_ = {};
+      premature_bytes_ = 0;
+    }
+    updated_ms_ = now;
+    lifted_until_ms_ = std::max(lifted_until_ms_, now) + premature_bytes_ / kBytesPerMs;
+    premature_bytes_ %= kBytesPerMs;
+    const std::size_t share = now < lifted_until_ms_ ? SIZE_MAX : pool.depot_share();
+    // Without a limit, the heap looks again when the depot has doubled.
+    bytes_ = std::max(kMinBytes, share == SIZE_MAX ? 2 * bytes : share);
+  }
+
+ private:
+  using Classes = SizeClasses<C::kClassesPerDoubling>;
+  static constexpr std::size_t kBytesPerMs = 128 * 1024;
+
+  std::size_t bytes_ = kMinBytes;
+  std::array<std::int64_t, Classes::kCount> refused_{};  // blocks of each class, not taken again so far
+  std::size_t premature_bytes_ = 0;                      // taken again since update() was called last
+  std::uint64_t updated_ms_ = 0;
+  std::uint64_t lifted_until_ms_ = 0;
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,102 @@
+// Free bits: for each block of a superblock one bit, which is set while the block is free and in no
+// list.
+//
+// Blocks that are freed in random order would form a free list in random order. Whoever takes blocks
+// from such a list reads the next link from memory that no cache holds, and waits for it each time.
+// Bits know no order: a block returns by setting its bit, and neighbours leave together. The
+// program then gets blocks in the order of addresses, which the processor fetches ahead.
+//
+//     chunk, superblock 0:  0        4 KiB              36 KiB
+//                           ├ descr. ┼ bits 1 … bits 63 ┼ ...     512 bytes each: one bit for each granule of 16 bytes,
+//                                                                 of which the first `capacity` bits are used
+//
+// Only superblocks of blocks below kMinPurgedBytes have free bits; page_purger.h works with the lists
+// of the others. Hardened builds have their own bits in the same place, and no free bits.
+//
+// Invariant: `free_bits` in the superblock's description is the number of bits that are set. Who may change the
+// superblock's free list may change them.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "carving.h"
+
+namespace heapwright::alloc {
+
+class FreeBits {
+ public:
+  explicit FreeBits(Superblock* superblock)
+      : superblock_(superblock),
+        words_(reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(chunk_of(superblock)) + kBitsBegin +
+                                                index_in_chunk(superblock) * kBitsEach)) {}
+
+  // Whether superblocks with blocks of `size` bytes have free bits.
+  static constexpr bool fit(std::size_t size) { return size < kMinPurgedBytes; }
+
+  // Sets the bit of a block. Returns false, and changes nothing, if it is set already (a double free)
+  // or no block begins there.
+  bool add(const Block* block) {
+    const auto offset =
+        static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes);
+    // The reciprocal of one granule, 2³², is stored as 0.
+    const std::uint64_t product =
+        std::uint64_t{offset / 16} * (std::uint64_t{superblock_->reciprocal - 1U} + 1);
+    const auto number = static_cast<std::uint32_t>(product >> 32U);
+    const std::uint64_t bit = std::uint64_t{1} << number % 64;
+    std::uint64_t& word = words_[number / 64];
+    if ((word & bit) != 0 || static_cast<std::uint32_t>(product) >= kSuperblockBytes || offset % 16 != 0)
+        [[unlikely]] {
+      return false;
+    }
+    word |= bit;
+    ++superblock_->free_bits;
+    return true;
+  }
+  // Takes up to `max_count` blocks in the order of addresses, linked.
+  template <Configuration C>
+  BlockChain take(const Pool& pool, std::size_t max_count) {
+    const std::size_t size = superblock_->size;
+    const std::size_t count = std::min<std::size_t>(max_count, superblock_->free_bits);
+    BlockChain result{nullptr, count};
+    Block* last = nullptr;
+    std::uint64_t* word = words_;
+    char* memory = memory_of(superblock_);
+    for (std::size_t left = count; left > 0; ++word, memory += 64 * size) {
+      for (; *word != 0 && left > 0; --left, *word &= *word - 1) {
+        auto* const block =
+            reinterpret_cast<Block*>(memory + static_cast<std::size_t>(std::countr_zero(*word)) * size);
+        if (last == nullptr) {
+          result.first = block;
+        } else {
+          set_next<C>(pool, last, block);
+        }
+        last = block;
+      }
+    }
+    if (last != nullptr) {
+      set_next<C>(pool, last, nullptr);
+    }
+    superblock_->free_bits = static_cast<std::uint16_t>(superblock_->free_bits - count);
+    return result;
+  }
+  // Clears all bits.
+  void clear() {
+    std::fill_n(words_, (superblock_->capacity + 63) / 64, std::uint64_t{0});
+    superblock_->free_bits = 0;
+  }
+  // Tells a reader in another process where the bits are.
+  static constexpr void describe(HeapLayout& layout) {
+    layout.free_bits_begin = kBitsBegin;
+    layout.free_bits_bytes = kBitsEach;
+    layout.free_bits_below = kMinPurgedBytes;
+  }
+
+ private:
+  Superblock* superblock_;
+  std::uint64_t* words_;
+};
+
+}  // namespace heapwright::alloc

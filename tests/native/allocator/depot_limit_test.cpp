@@ -1,0 +1,90 @@
+// The limit of a depot: its share, lifted for a time when refused lists are needed again.
+#include "core/depot_limit.h"
+
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kMiB = 1024 * kKiB;
+
+class DepotLimitTest : public testing::Test {
+ protected:
+  using Limit = DepotLimit<Usual>;
+  static constexpr std::size_t kClass = SizeClasses<8>::of(1024);
+
+  DepotLimitTest() {
+    now_ms = 1'000'000;
+    pool.region.settings.clock = test_clock;
+    limit.update(pool, 0);
+  }
+  // Refuses so many KiB, and takes them again.
+  void take_again(std::size_t kib) {
+    limit.add_refused(kClass, static_cast<std::int64_t>(kib));
+    limit.add_taken(kClass, kib);
+  }
+
+  Pool pool;
+  Limit limit;
+};
+
+TEST_F(DepotLimitTest, ItIsTheShareOfFreeMemory) {
+  const std::size_t share = 3 * kMiB / 2;  // three quarters of 2 MiB
+  EXPECT_TRUE(limit.allows(share));
+  EXPECT_FALSE(limit.allows(share + 1));
+  EXPECT_FALSE(limit.is_far_below(share + share / 4));
+  EXPECT_TRUE(limit.is_far_below(share + share / 4 + 64));
+}
+
+TEST_F(DepotLimitTest, BeforeTheFirstDecisionItIsSmall) {
+  const Limit fresh;
+  EXPECT_TRUE(fresh.allows(Limit::kMinBytes));
+  EXPECT_FALSE(fresh.allows(Limit::kMinBytes + 1));
+}
+
+TEST_F(DepotLimitTest, PrematureReturnsLiftItForATime) {
+  take_again(1024);  // 8 ms of 128 KiB
+  limit.update(pool, 10 * kMiB);
+  EXPECT_TRUE(limit.allows(20 * kMiB)) << "until the depot has doubled";
+  now_ms += 7;
+  limit.update(pool, 10 * kMiB);
+  EXPECT_TRUE(limit.allows(20 * kMiB));
+  now_ms += 1;
+  limit.update(pool, 10 * kMiB);
+  EXPECT_FALSE(limit.allows(10 * kMiB));
+}
+
+TEST_F(DepotLimitTest, SmallAmountsAddUp) {
+  for (int i = 0; i < 4; ++i) {
+    limit.update(pool, 10 * kMiB);
+    EXPECT_FALSE(limit.allows(10 * kMiB)) << i;
+    take_again(32);
+  }
+  limit.update(pool, 10 * kMiB);
+  EXPECT_TRUE(limit.allows(10 * kMiB));
+}
+
+TEST_F(DepotLimitTest, OnlyRefusedBlocksOfTheSameClassCount) {
+  limit.add_taken(kClass, 100'000);
+  limit.add_refused(kClass, 100'000);
+  limit.add_taken(kClass + 1, 100'000);
+  limit.update(pool, 10 * kMiB);
+  EXPECT_FALSE(limit.allows(10 * kMiB));
+  limit.add_taken(kClass, 200'000);
+  limit.update(pool, 10 * kMiB);
+  EXPECT_TRUE(limit.allows(10 * kMiB));
+}
+
+TEST_F(DepotLimitTest, WhatIsTakenMuchLaterIsNotPremature) {
+  limit.add_refused(kClass, 100'000);
+  now_ms += pool.region.settings.delay_ms;
+  limit.add_taken(kClass, 50'000);
+  limit.update(pool, 10 * kMiB);
+  limit.add_taken(kClass, 50'000);
+  limit.update(pool, 10 * kMiB);
+  EXPECT_FALSE(limit.allows(10 * kMiB));
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test
