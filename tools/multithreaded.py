@@ -10,7 +10,8 @@ smallest geometric mean over all benchmarks, at that thread count), and with eac
 peer. Also shows whether run time and CPU time per operation stay the same with more threads. A
 quotient of two allocators' ratios to the reference is the geometric mean over rounds of quotients
 within a round. If a benchmark does not run with the wanted number of threads, the next number that
-it has counts (n-to-1 has at least three, phases at most one). The variants of scalability with
+it has counts (n-to-1 has at least three, phases at most one); with one thread, benchmarks that need several are left
+out. The variants of scalability with
 other numbers of iterations are left out.
 """
 
@@ -55,10 +56,12 @@ class Results:
         return [name for name in self.allocators if name not in OURS]
 
     def benchmarks(self, threads: int) -> dict[str, dict[str, dict[str, Any]]]:
-        """Each benchmark's cells with this number of threads, or the next one that it has."""
+        """Each benchmark's cells with this number of threads, or the next one that it has; see above for one."""
         counts: dict[str, list[int]] = {}
         for name, count in self.cells:
             counts.setdefault(name, []).append(count)
+        if threads == 1:
+            counts = {name: has for name, has in counts.items() if 1 in has}
         chosen = {name: min((c for c in has if c >= threads), default=max(has)) for name, has in counts.items()}
         return {name: self.cells[name, count] for name, count in chosen.items()}
 

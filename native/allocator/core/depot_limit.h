@@ -24,7 +24,7 @@ class DepotLimit {
   static constexpr std::size_t kMinBytes = 128 * 1024;  // a depot may always hold this much
 
   [[nodiscard]] bool allows(std::size_t bytes) const { return bytes <= bytes_; }
-  // Whether it has fallen so far below the `bytes` that a depot holds that half of them should return.
+  // Whether it has fallen far below the `bytes` of a depot, so that half of them should return.
   [[nodiscard]] bool is_far_below(std::size_t bytes) const { return bytes - bytes / 5 > bytes_; }
   void reset() { bytes_ = kMinBytes; }
 
@@ -39,7 +39,7 @@ class DepotLimit {
       premature_bytes_ += static_cast<std::size_t>(premature) * Classes::bytes(class_number);
     }
   }
-  // Decides anew what a depot may hold that now holds `bytes`. The caller holds the pool's lock.
+  // Decides anew, for a depot of `bytes`. The caller holds the pool's lock.
   void update(const Pool& pool, std::size_t bytes) {
     const std::uint64_t now = pool.region.settings.clock();
     if (now - updated_ms_ >= pool.region.settings.delay_ms) {

@@ -29,30 +29,29 @@ namespace heapwright::alloc {
 class FreeBits {
  public:
   explicit FreeBits(Superblock* superblock)
-      : superblock_(superblock),
-        words_(reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(chunk_of(superblock)) + kBitsBegin +
-                                                index_in_chunk(superblock) * kBitsEach)) {}
+      : superblock_(superblock), words_(words_of(memory_of(superblock))) {}
 
   // Whether superblocks with blocks of `size` bytes have free bits.
   static constexpr bool fit(std::size_t size) { return size < kMinPurgedBytes; }
 
-  // Sets the bit of a block. Returns false, and changes nothing, if it is set already (a double free)
-  // or no block begins there.
-  bool add(const Block* block) {
-    const auto offset =
-        static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes);
-    // The reciprocal of one granule, 2³², is stored as 0.
-    const std::uint64_t product =
-        std::uint64_t{offset / 16} * (std::uint64_t{superblock_->reciprocal - 1U} + 1);
-    const auto number = static_cast<std::uint32_t>(product >> 32U);
-    const std::uint64_t bit = std::uint64_t{1} << number % 64;
-    std::uint64_t& word = words_[number / 64];
-    if ((word & bit) != 0 || static_cast<std::uint32_t>(product) >= kSuperblockBytes || offset % 16 != 0)
-        [[unlikely]] {
+  // Numbers the blocks of a size: offset · factor is the number in 2³⁶ths. In the fraction, the bits 20 to 35 are 0
+  // exactly where a block begins: see begins_block(). The reciprocal of one granule, 2³², is stored as 0.
+  static std::uint64_t factor(const Superblock* superblock) {
+    return std::uint64_t{superblock->reciprocal - 1U} + 1;
+  }
+  // Sets the bit of a block of `superblock`. Returns false, and changes nothing, if it is set already (a
+  // double free) or no block begins there.
+  static HEAPWRIGHT_INLINE bool add(Superblock* superblock, const Block* block, std::uint64_t factor) {
+    const auto offset = static_cast<std::uint16_t>(reinterpret_cast<std::uintptr_t>(block));
+    const std::uint64_t product = offset * factor;
+    const std::uint64_t number = product >> 36U;
+    std::uint64_t& word = words_of(block)[number / 64];
+    const std::uint64_t found = word;
+    if (static_cast<std::uint16_t>(product >> 20U) != 0 || (found >> number % 64 & 1U) != 0) [[unlikely]] {
       return false;
     }
-    word |= bit;
-    ++superblock_->free_bits;
+    word = found | std::uint64_t{1} << number % 64;
+    ++superblock->free_bits;
     return true;
   }
   // Takes up to `max_count` blocks in the order of addresses, linked.
@@ -95,6 +94,16 @@ class FreeBits {
   }
 
  private:
+  static_assert(kSuperblockBytes == 1U << 16U);  // add() finds an offset by its 16 bits
+
+  // Where the bits of the superblock of `address` are.
+  static std::uint64_t* words_of(const void* address) {
+    const std::size_t index =
+        reinterpret_cast<std::uintptr_t>(address) / kSuperblockBytes % kSuperblocksInChunk;
+    return reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(chunk_of(address)) + kBitsBegin +
+                                            index * kBitsEach);
+  }
+
   Superblock* superblock_;
   std::uint64_t* words_;
 };

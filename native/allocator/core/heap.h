@@ -281,7 +281,8 @@ class Heap {
   static constexpr std::uint32_t kListsPerCheck = 16;
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
-  // neighbours again. Small: kMinPurgedBytes.
+  // neighbours again. If other threads free such blocks, they return at once, because links lead from a
+  // cache line of another processor to the next. Small: kMinPurgedBytes.
   static constexpr std::size_t kMaxScatteredDepot = 1024 * 1024;
   // Blocks of a class that this heap has taken to allocate, less those in the depot: only so many and
   // two lists may go there. A thread that only frees blocks of others has no use for a depot, and

@@ -53,7 +53,8 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   // If so, these are mostly blocks that other threads allocated.
   bool returns = charge(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
   if (small && is_scattered(list)) {
-    if (scattered_[class_number] || depot_.bytes() > kMaxScatteredDepot) {
+    if (scattered_[class_number] || superblock_of(list.first)->shared ||
+        depot_.bytes() > kMaxScatteredDepot) {
       scattered_[class_number] = returns = true;
       how = OwnedSuperblocks<C>::Returned::kScattered;
     }
@@ -85,8 +86,8 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   }
 }
 
-// Called when the depot is full: makes room for a list, or returns false. A full depot stays as it is;
-// one whose limit has fallen far below what it holds returns half of it.
+// Called when the depot is full: makes room for a list, or returns false. A full depot stays as it is, unless
+// its limit has fallen: then half of it returns.
 template <Configuration C>
 bool Heap<C>::make_room() {
   const std::size_t bytes = depot_.bytes();

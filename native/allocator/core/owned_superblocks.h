@@ -163,7 +163,6 @@ class OwnedSuperblocks {
   template <bool kThreaded>
   Block* return_scattered(BlockChain list);
   bool drop_if_cyclic(BlockChain list) const;
-  bool add_free(Superblock* superblock, Block* block);
   void check_nearly_free(NearlyFree& nearly_free);
   Block* return_run(Superblock* superblock, Block* block, Block*& foreign, bool for_owner);
   static std::uintptr_t superblock_number(const Block* block) {
@@ -361,6 +360,7 @@ void OwnedSuperblocks<C>::take_over(OwnedSuperblocks& other) {
 template <Configuration C>
 void OwnedSuperblocks<C>::add_taken(Superblock* superblock, RemoteQueue::Taken taken) {
   if (taken.first != nullptr) {
+    superblock->shared = true;
     prepend_blocks<C>(*pool_, superblock, taken.first);
     queues_.set_free_count(superblock, superblock->free_count + taken.count);
   }

@@ -35,7 +35,10 @@ Block* OwnedSuperblocks<C>::return_blocks(BlockChain list, Returned how) {
     if (alone && !for_owner && load_shared(superblock->queued) && owns(superblock) &&
         begins_block(superblock->reciprocal, block) &&
         count + reclaim_threshold(superblock) < superblock->carved) {  // blocks in random order
-      if (!add_free(superblock, block)) [[unlikely]] {
+      if (C::kSecure || !FreeBits::fit(superblock->size)) {
+        set_next<C>(*pool_, block, superblock->free);
+        superblock->free = block;
+      } else if (!FreeBits::add(superblock, block, FreeBits::factor(superblock))) [[unlikely]] {
         pool_->report(block, Fault::kDoubleFree);
         block = next;
         continue;
@@ -61,18 +64,6 @@ bool OwnedSuperblocks<C>::drop_if_cyclic(BlockChain list) const {
   return true;
 }
 
-// Adds one block to the free blocks of its superblock. Returns false if its bit says that it is free already,
-// or that no block begins there.
-template <Configuration C>
-HEAPWRIGHT_INLINE bool OwnedSuperblocks<C>::add_free(Superblock* superblock, Block* block) {
-  if (!C::kSecure && FreeBits::fit(superblock->size)) {
-    return FreeBits(superblock).add(block);
-  }
-  set_next<C>(*pool_, block, superblock->free);
-  superblock->free = block;
-  return true;
-}
-
 // Returns linked blocks of one class, of which no pages are purged, in random order. A list with a cycle comes
 // to a block whose bit is set. So a cycle is looked for only then, and where a block gets no bit.
 template <Configuration C>
@@ -80,6 +71,7 @@ template <bool kThreaded>
 Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
   Block* block = list.first;
   const std::uint32_t size = superblock_of(block)->size;
+  const std::uint64_t factor = FreeBits::factor(superblock_of(block));
   Block* foreign = nullptr;
   bool has_end = C::kSecure;
   NearlyFree nearly_free;
@@ -102,7 +94,10 @@ Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
       continue;
     }
     Block* const next = next_of<C>(*pool_, block);
-    if (!add_free(superblock, block)) [[unlikely]] {
+    if constexpr (C::kSecure) {
+      set_next<C>(*pool_, block, superblock->free);
+      superblock->free = block;
+    } else if (!FreeBits::add(superblock, block, factor)) [[unlikely]] {
       pool_->report(block,
                     begins_block(superblock->reciprocal, block) ? Fault::kDoubleFree : Fault::kInterior);
       if (!has_end && has_cycle<C>(*pool_, {next, list.count})) {

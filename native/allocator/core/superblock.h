@@ -70,6 +70,7 @@ struct alignas(64) Superblock {
     std::uint16_t purged_pages;  // bits of purged pages with free blocks on them: page_purger.h
     std::uint16_t free_bits;     // of blocks below kMinPurgedBytes: how many bits are set, see free_bits.h
   };
+  bool shared;       // other threads have freed blocks of it
   bool touched;      // it was used before and not purged since, so its pages have memory already
   Superblock* next;  // in the queue of its class, or in the region's list of dirty superblocks
   Superblock* previous;

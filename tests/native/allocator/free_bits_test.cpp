@@ -46,6 +46,10 @@ class FreeBitsTest : public testing::Test {
     blocks.erase(blocks.begin());
     return blocks;
   }
+  static bool add(const Block* block) {
+    Superblock* const superblock = superblock_of(block);
+    return FreeBits::add(superblock, block, FreeBits::factor(superblock));
+  }
   static std::vector<Block*> members(BlockChain chain) {
     std::vector<Block*> blocks;
     for (Block* block = chain.first; block != nullptr; block = block->next) {
@@ -70,25 +74,27 @@ TEST_F(FreeBitsTest, BlocksOfEachSizeComeBackInOrder) {
   for (std::size_t number = 1; FreeBits::fit(Classes::bytes(number)); ++number) {
     auto blocks = superblock_of_blocks(Classes::bytes(number));
     const auto in_order = blocks;
-    FreeBits bits(superblock_of(blocks.front()));
+    Superblock* const superblock = superblock_of(blocks.front());
+    FreeBits bits(superblock);
     std::ranges::shuffle(blocks, random);
     for (const Block* block : blocks) {
-      EXPECT_TRUE(bits.add(block));
+      EXPECT_TRUE(add(block));
     }
-    EXPECT_EQ(superblock_of(blocks.front())->free_bits, blocks.size());
+    EXPECT_EQ(superblock->free_bits, blocks.size());
     EXPECT_EQ(members(bits.take<Usual>(pool, blocks.size() + 1)), in_order) << Classes::bytes(number);
-    EXPECT_EQ(superblock_of(blocks.front())->free_bits, 0U);
+    EXPECT_EQ(superblock->free_bits, 0U);
   }
 }
 
 TEST_F(FreeBitsTest, ABlockIsAddedOnceAndOnlyWhereItBegins) {
   for (const std::size_t size : {16, 48, 64, 240}) {
     const auto blocks = superblock_of_blocks(size);
-    FreeBits bits(superblock_of(blocks.front()));
-    EXPECT_TRUE(bits.add(blocks[5]));
-    EXPECT_FALSE(bits.add(blocks[5])) << size;
+    Superblock* const superblock = superblock_of(blocks.front());
+    FreeBits bits(superblock);
+    EXPECT_TRUE(add(blocks[5]));
+    EXPECT_FALSE(add(blocks[5])) << size;
     for (std::size_t inside = 8; inside < size; inside += 8) {
-      EXPECT_FALSE(bits.add(reinterpret_cast<Block*>(reinterpret_cast<char*>(blocks[7]) + inside))) << size;
+      EXPECT_FALSE(add(reinterpret_cast<Block*>(reinterpret_cast<char*>(blocks[7]) + inside))) << size;
     }
     EXPECT_EQ(members(bits.take<Usual>(pool, 10)), std::vector<Block*>{blocks[5]});
     EXPECT_EQ(bits.take<Usual>(pool, 10).first, nullptr);
@@ -97,30 +103,32 @@ TEST_F(FreeBitsTest, ABlockIsAddedOnceAndOnlyWhereItBegins) {
 
 TEST_F(FreeBitsTest, ClearedBitsHoldNoBlock) {
   const auto blocks = superblock_of_blocks(16);
-  FreeBits bits(superblock_of(blocks.front()));
-  EXPECT_TRUE(bits.add(blocks.front()));
-  EXPECT_TRUE(bits.add(blocks.back()));
+  Superblock* const superblock = superblock_of(blocks.front());
+  FreeBits bits(superblock);
+  EXPECT_TRUE(add(blocks.front()));
+  EXPECT_TRUE(add(blocks.back()));
   bits.clear();
   EXPECT_EQ(bits.take<Usual>(pool, 10).first, nullptr);
-  EXPECT_TRUE(bits.add(blocks.back()));
+  EXPECT_TRUE(add(blocks.back()));
 }
 
 // Against a set of addresses.
 TEST_F(FreeBitsTest, AnySequenceOfAddingAndTakingAgreesWithASet) {
   for (const std::size_t size : {16, 32, 80, 224}) {
     const auto blocks = superblock_of_blocks(size);
-    FreeBits bits(superblock_of(blocks.front()));
+    Superblock* const superblock = superblock_of(blocks.front());
+    FreeBits bits(superblock);
     std::set<Block*> model;
     for (int step = 0; step < 5000; ++step) {
       if (random() % 4 != 0) {
         Block* const block = blocks[random() % blocks.size()];
-        ASSERT_EQ(bits.add(block), model.insert(block).second);
+        ASSERT_EQ(add(block), model.insert(block).second);
       } else {
         const auto taken = members(bits.take<Usual>(pool, random() % 40));
         ASSERT_TRUE(std::ranges::equal(taken, model | std::views::take(taken.size())));
         model.erase(model.begin(), std::next(model.begin(), static_cast<std::ptrdiff_t>(taken.size())));
       }
-      ASSERT_EQ(superblock_of(blocks.front())->free_bits, model.size());
+      ASSERT_EQ(superblock->free_bits, model.size());
     }
     bits.clear();
   }

@@ -120,6 +120,33 @@ TEST_F(HeapDepotTest, SmallBlocksInRandomOrderReturnOnceTheyFillTheCache) {
   EXPECT_LT(burst(32 * 1024, true), 64 * 1024U);
 }
 
+TEST_F(HeapDepotTest, BlocksInRandomOrderThatAnotherThreadFreedReturnAtOnce) {
+  start_threads();
+  Heap<Usual> other(pool, 1);
+  std::mt19937 random(1);
+  const auto kept_after = [&](bool shared) {
+    auto blocks = take_all(8 * 1024, 64);
+    std::ranges::shuffle(blocks, random);
+    if (shared) {
+      for (; blocks.size() > 4 * 1024; blocks.pop_back()) {
+        Fault fault{};
+        other.finish_free(other.free(blocks.back()), blocks.back(), fault);
+      }
+      other.drain_remote();
+      heap.drain_remote();
+      const auto again = take_all(4 * 1024, 64);
+      blocks.insert(blocks.end(), again.begin(), again.end());
+      std::ranges::shuffle(blocks, random);
+    }
+    give_all(blocks);
+    return kept();
+  };
+  EXPECT_GE(kept_after(false), 8 * 1024 * 64U);
+  EXPECT_TRUE(heap.trim());
+  EXPECT_LT(kept_after(true), 64 * 1024U);
+  EXPECT_TRUE(reports.empty());
+}
+
 TEST_F(HeapDepotTest, AHeapThatFreesTheBlocksOfAnotherKeepsFew) {
   start_threads();
   Heap<Usual> other(pool, 1);
