@@ -204,7 +204,8 @@ std::vector<bool> PageCounter::find_free(const Described& superblock, bool harde
   const std::uint64_t queued = superblock.first_queued == 0
                                    ? 0
                                    : superblock.address + (superblock.first_queued - 1) * std::uint64_t{16};
-  sound_ = not_in_list <= superblock.in_list &&
+  sound_ = (superblock.with_bit == 0 || not_in_list == superblock.with_bit) &&
+           not_in_list <= superblock.in_list &&
            follow(superblock, superblock.free_list, superblock.in_list - not_in_list, free) &&
            follow(superblock, queued, superblock.in_queue, free) && sound_;
   return free;

@@ -10,6 +10,7 @@ namespace {
 using alloc::HeapLayout;
 
 constexpr std::size_t kMaxHeapBytes = std::size_t{1} << 20U;
+constexpr std::size_t kBytesOfBits = 8 * std::size_t{16};  // bytes of blocks that a byte of bits stands for
 constexpr std::size_t kMaxSuperblockBytes = std::size_t{1} << 20U;
 
 // Whether the offsets and sizes can be used without reading outside of what they are for.
@@ -26,6 +27,8 @@ bool usable(const HeapLayout& layout) {
          layout.queue_begin + count * layout.queue_bytes <= superblock &&
          layout.marks_begin + count * layout.marks_bytes <= superblock &&
          layout.free_bits_begin + count * layout.free_bits_bytes <= superblock &&
+         (layout.marks_begin == 0 || layout.marks_bytes * kBytesOfBits >= superblock) &&
+         (layout.free_bits_below == 0 || layout.free_bits_bytes * kBytesOfBits >= superblock) &&
          in_description(layout.chunk_free, 8) && in_description(layout.free_list, 8) &&
          in_description(layout.free_count, 4) && in_description(layout.carved, 4) &&
          in_description(layout.capacity, 4) && in_description(layout.size, 4) &&

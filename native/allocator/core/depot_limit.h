@@ -2,10 +2,10 @@
 //
 // The limit is the heap's share of the memory that free superblocks may hold (Pool::depot_share()).
 // The lists that a full depot refuses return to superblocks, while the processor's caches hold their
-// blocks. If the heap needs these blocks again soon, their return was premature: its time is lost.
-// Each premature return of kBytesPerMs lifts the limit for a millisecond. So returning and taking
-// again costs some 2 % of the time at most, and a burst that recurs stays in the depot as a whole.
-// There is no limit either while the region does not purge: it would keep free superblocks, too.
+// blocks. If the heap needs these blocks again within the purge delay, their return was premature: its time is
+// lost. Each premature return of kBytesPerMs raises the limit for a millisecond.
+// So returning and taking again costs some 2 % of the time at most, and a burst that recurs stays in the depot.
+// There is no limit while the region does not purge: it would keep free superblocks, too.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,11 @@ class DepotLimit {
   static constexpr std::size_t kMinBytes = 128 * 1024;  // a depot may always hold this much
 
   [[nodiscard]] bool allows(std::size_t bytes) const { return bytes <= bytes_; }
+  // Whether it is above the share, and has to be decided anew now and then.
+  [[nodiscard]] bool is_raised() const { return raised_; }
   // Whether it has fallen far below the `bytes` of a depot, so that half of them should return.
   [[nodiscard]] bool is_far_below(std::size_t bytes) const { return bytes - bytes / 5 > bytes_; }
-  void reset() { bytes_ = kMinBytes; }
+  void reset() { *this = {}; }
 
   // A full depot has refused a list of about `blocks` blocks.
   void add_refused(std::size_t class_number, std::int64_t blocks) { refused_[class_number] += blocks; }
@@ -42,27 +44,37 @@ class DepotLimit {
   // Decides anew, for a depot of `bytes`. The caller holds the pool's lock.
   void update(const Pool& pool, std::size_t bytes) {
     const std::uint64_t now = pool.region.settings.clock();
-    if (now - updated_ms_ >= pool.region.settings.delay_ms) {
+    const std::uint64_t delay = pool.region.settings.delay_ms;
+    if (now - counted_since_ms_ >= delay) {
       refused_ = {};
-      premature_bytes_ = 0;
+      counted_since_ms_ = now;
     }
-    updated_ms_ = now;
-    lifted_until_ms_ = std::max(lifted_until_ms_, now) + premature_bytes_ / kBytesPerMs;
+    const std::uint64_t from = std::max(raised_until_ms_, now);
+    raised_until_ms_ = std::min(from + premature_bytes_ / kBytesPerMs, now + delay);
     premature_bytes_ %= kBytesPerMs;
-    const std::size_t share = now < lifted_until_ms_ ? SIZE_MAX : pool.depot_share();
-    // Without a limit, the heap looks again when the depot has doubled.
-    bytes_ = std::max(kMinBytes, share == SIZE_MAX ? 2 * bytes : share);
+    const std::size_t share = pool.depot_share();
+    raised_ = share != SIZE_MAX && now < raised_until_ms_;
+    if (share == SIZE_MAX) {
+      bytes_ = std::max(kMinBytes, 2 * bytes);  // the heap looks again when the depot has doubled
+    } else {
+      bytes_ =
+          std::max({kMinBytes, share, raised_ ? std::min(kRaisedBytes, kAllRaisedBytes / pool.heaps()) : 0});
+    }
   }
 
  private:
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kBytesPerMs = 128 * 1024;
+  // What a raised limit allows: to each heap, and to all. A process that falls asleep may keep it.
+  static constexpr std::size_t kRaisedBytes = 16 * 1024 * 1024;
+  static constexpr std::size_t kAllRaisedBytes = 64 * 1024 * 1024;
 
   std::size_t bytes_ = kMinBytes;
+  bool raised_ = false;
   std::array<std::int64_t, Classes::kCount> refused_{};  // blocks of each class, not taken again so far
-  std::size_t premature_bytes_ = 0;                      // taken again since update() was called last
-  std::uint64_t updated_ms_ = 0;
-  std::uint64_t lifted_until_ms_ = 0;
+  std::size_t premature_bytes_ = 0;                      // taken again, and not yet paid for
+  std::uint64_t counted_since_ms_ = 0;
+  std::uint64_t raised_until_ms_ = 0;
 };
 
 }  // namespace heapwright::alloc

@@ -279,6 +279,7 @@ class Heap {
   // free makes a cycle, which stays in the list of the class until a check finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
+  static constexpr std::uint64_t kIdleMs = 100;  // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
   // neighbours again. If other threads free such blocks, they return at once, because links lead from a

@@ -53,7 +53,7 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   // If so, these are mostly blocks that other threads allocated.
   bool returns = charge(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
   if (small && is_scattered(list)) {
-    if (scattered_[class_number] || superblock_of(list.first)->shared ||
+    if (scattered_[class_number] || load_shared(superblock_of(list.first)->shared) ||
         depot_.bytes() > kMaxScatteredDepot) {
       scattered_[class_number] = returns = true;
       how = OwnedSuperblocks<C>::Returned::kScattered;
@@ -74,19 +74,21 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     empty_depot(class_number);
     return;
   }
-  if (!depot_limit_.allows(depot_.bytes()) && !make_room()) [[unlikely]] {
+  obtained_[class_number] -= charge(list);
+  const bool looks = depot_limit_.is_raised() && stored_lists_ % kListsPerCheck == 0;
+  if ((looks || !depot_limit_.allows(depot_.bytes())) && !make_room()) [[unlikely]] {
     depot_limit_.add_refused(class_number, charge(list));
     return_list(list);
     return;
   }
-  obtained_[class_number] -= charge(list);
   depot_.push(class_number, list, pool_->threaded);
   if (stored_lists_ % kListsPerCheck == 0 && pool_->has_depots()) {
     shrink_idle_depot();
   }
 }
 
-// Called when the depot is full: makes room for a list, or returns false. A full depot stays as it is, unless
+// Called when the depot is full, and now and then while its limit is raised: makes room for a list, or returns
+// false. A full depot stays as it is, unless
 // its limit has fallen: then half of it returns.
 template <Configuration C>
 bool Heap<C>::make_room() {
@@ -107,15 +109,16 @@ bool Heap<C>::make_room() {
 }
 
 // Empties the depot of a thread that sleeps and holds more than its share, unless purging is
-// throttled.
+// throttled. A thread that waits for a processor does not sleep: so the depot must be still for some time.
 template <Configuration C>
 void Heap<C>::shrink_idle_depot() {
   DepotRecord* idle = nullptr;
   {
     const Pool::Guard guard(*pool_);
     const std::size_t share = pool_->depot_share();
-    idle = share != SIZE_MAX ? pool_->find_idle_depot(depot_, std::max(DepotLimit<C>::kMinBytes, share))
-                             : nullptr;
+    idle = share != SIZE_MAX
+               ? pool_->find_idle_depot(depot_, std::max(DepotLimit<C>::kMinBytes, share), kIdleMs)
+               : nullptr;
   }
   if (idle != nullptr) {
     empty_depot_of(*idle);
@@ -136,9 +139,7 @@ void Heap<C>::empty_a_depot() {
     }
     const std::size_t much = region.used_bytes / 32;
     if (depot_.bytes() <= std::max(much, DepotLimit<C>::kMinBytes)) {
-      const std::size_t sharing =
-          std::max(__atomic_load_n(&pool_->region.heaps, __ATOMIC_RELAXED), std::size_t{1});
-      idle = pool_->find_idle_depot(depot_, std::max(much / sharing, DepotLimit<C>::kMinBytes));
+      idle = pool_->find_idle_depot(depot_, std::max(much / pool_->heaps(), DepotLimit<C>::kMinBytes));
       if (idle == nullptr) {
         return;
       }

@@ -360,7 +360,7 @@ void OwnedSuperblocks<C>::take_over(OwnedSuperblocks& other) {
 template <Configuration C>
 void OwnedSuperblocks<C>::add_taken(Superblock* superblock, RemoteQueue::Taken taken) {
   if (taken.first != nullptr) {
-    superblock->shared = true;
+    store_shared(superblock->shared, true);
     prepend_blocks<C>(*pool_, superblock, taken.first);
     queues_.set_free_count(superblock, superblock->free_count + taken.count);
   }

@@ -52,9 +52,10 @@ class DepotRecord {
   std::size_t taken_bytes_ = 0;
   std::uint32_t moves_ = 0;
   // The pool's lock guards these.
-  std::uint32_t moves_seen_ = 0;  // when a thread looked at it the last time
-  std::uint32_t forks_ = 0;       // Pool::forks + 1 when it joined the list; 0: never
-  DepotRecord* next_ = nullptr;   // does not change after it has joined
+  std::uint32_t moves_seen_ = 0;      // when a thread looked at it the last time
+  std::uint32_t forks_ = 0;           // Pool::forks + 1 when it joined the list; 0: never
+  std::uint64_t still_since_ms_ = 0;  // when a thread saw its last move
+  DepotRecord* next_ = nullptr;       // does not change after it has joined
 };
 
 struct Pool {
@@ -80,9 +81,12 @@ struct Pool {
     if (!region.may_purge()) {
       return SIZE_MAX;
     }
-    const std::size_t sharing = std::max(__atomic_load_n(&region.heaps, __ATOMIC_RELAXED), std::size_t{1});
+    const std::size_t sharing = heaps();
     const std::size_t bytes = region.allowance() * kSuperblockBytes;
     return sharing == 1 ? bytes / 4 * 3 : std::max(bytes, std::min(2 * bytes, kDepotsBytes)) / sharing;
+  }
+  [[nodiscard]] std::size_t heaps() const {
+    return std::max(__atomic_load_n(&region.heaps, __ATOMIC_RELAXED), std::size_t{1});
   }
   [[nodiscard]] bool has_depots() const { return __atomic_load_n(&depots, __ATOMIC_RELAXED) != nullptr; }
   // Lets other threads find a depot. The caller holds the lock.
@@ -94,15 +98,18 @@ struct Pool {
     }
   }
   // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no list
-  // since a thread looked at it the last time. Looks at a few depots, each time at others; nullptr:
-  // there is none among them. The caller holds the lock.
-  DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes) {
+  // since a thread looked at it the last time, and for at least `still_ms`. Looks at a few depots, each time at others;
+  // nullptr: there is none among them. The caller holds the lock.
+  DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes, std::uint64_t still_ms = 0) {
+    const std::uint64_t now = region.settings.clock();
     for (int i = 0; i < kDepotsPerLook && depots != nullptr; ++i) {
       DepotRecord* const depot = next_depot_ != nullptr ? next_depot_ : depots;
       next_depot_ = depot->next_;
       const std::uint32_t moves = __atomic_load_n(&depot->moves_, __ATOMIC_RELAXED);
-      const bool idle = std::exchange(depot->moves_seen_, moves) == moves;
-      if (idle && depot != &own && depot->shared_bytes() >= min_bytes) {
+      if (std::exchange(depot->moves_seen_, moves) != moves) {
+        depot->still_since_ms_ = now;
+      } else if (now - depot->still_since_ms_ >= still_ms && depot != &own &&
+                 depot->shared_bytes() >= min_bytes) {
         return depot;
       }
       if (next_depot_ == nullptr) {

@@ -81,7 +81,8 @@ Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
     const std::uint32_t limit =
         kThreaded ? __atomic_load_n(&superblock->quick_limit, __ATOMIC_ACQUIRE) : superblock->quick_limit;
     const std::uint32_t count = kThreaded ? load_shared(superblock->free_count) : superblock->free_count;
-    const bool owned = !kThreaded || load_shared(superblock->owner) == this;
+    // Only a faulty program makes a list of blocks of several classes.
+    const bool owned = superblock->size == size && (!kThreaded || load_shared(superblock->owner) == this);
     const bool below_limit = count < limit;
     if (!owned || (!below_limit && (!kThreaded || limit == 0 || count + 1 >= superblock->carved)))
         [[unlikely]] {

@@ -41,6 +41,7 @@ bool OwnedSuperblocks<C>::own_again(Superblock* superblock) {
     return false;
   }
   superblock->free = taken.first;
+  store_shared(superblock->shared, load_shared(superblock->shared) || taken.first != nullptr);
   queues_.set_free_count(superblock, taken.count);
   return true;
 }

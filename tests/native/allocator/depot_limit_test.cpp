@@ -1,4 +1,4 @@
-// The limit of a depot: its share, lifted for a time when refused lists are needed again.
+// The limit of a depot: its share, raised for a time when refused lists are needed again.
 #include "core/depot_limit.h"
 
 #include "support.h"
@@ -43,16 +43,37 @@ TEST_F(DepotLimitTest, BeforeTheFirstDecisionItIsSmall) {
   EXPECT_FALSE(fresh.allows(Limit::kMinBytes + 1));
 }
 
-TEST_F(DepotLimitTest, PrematureReturnsLiftItForATime) {
+TEST_F(DepotLimitTest, PrematureReturnsRaiseItForATime) {
+  EXPECT_FALSE(limit.is_raised());
   take_again(1024);  // 8 ms of 128 KiB
   limit.update(pool, 10 * kMiB);
-  EXPECT_TRUE(limit.allows(20 * kMiB)) << "until the depot has doubled";
+  EXPECT_TRUE(limit.is_raised());
+  EXPECT_TRUE(limit.allows(16 * kMiB));
+  EXPECT_FALSE(limit.allows(16 * kMiB + 1));
   now_ms += 7;
   limit.update(pool, 10 * kMiB);
-  EXPECT_TRUE(limit.allows(20 * kMiB));
+  EXPECT_TRUE(limit.allows(10 * kMiB));
   now_ms += 1;
   limit.update(pool, 10 * kMiB);
   EXPECT_FALSE(limit.allows(10 * kMiB));
+  EXPECT_FALSE(limit.is_raised());
+}
+
+TEST_F(DepotLimitTest, ManyHeapsShareWhatItIsRaisedTo) {
+  pool.region.heaps = 32;
+  take_again(1024);
+  limit.update(pool, 0);
+  EXPECT_TRUE(limit.allows(2 * kMiB));
+  EXPECT_FALSE(limit.allows(2 * kMiB + 1));
+}
+
+TEST_F(DepotLimitTest, ItIsRaisedForTheDelayAtMost) {
+  take_again(1024 * 1024);
+  limit.update(pool, 10 * kMiB);
+  EXPECT_TRUE(limit.is_raised());
+  now_ms += pool.region.settings.delay_ms;
+  limit.update(pool, 10 * kMiB);
+  EXPECT_FALSE(limit.is_raised());
 }
 
 TEST_F(DepotLimitTest, SmallAmountsAddUp) {
@@ -76,14 +97,25 @@ TEST_F(DepotLimitTest, OnlyRefusedBlocksOfTheSameClassCount) {
   EXPECT_TRUE(limit.allows(10 * kMiB));
 }
 
-TEST_F(DepotLimitTest, WhatIsTakenMuchLaterIsNotPremature) {
-  limit.add_refused(kClass, 100'000);
-  now_ms += pool.region.settings.delay_ms;
-  limit.add_taken(kClass, 50'000);
+TEST_F(DepotLimitTest, OldRefusalsAreForgotten) {
+  for (std::uint64_t waited = 0; waited < 100; ++waited) {
+    limit.add_refused(kClass, 100);
+    limit.update(pool, 10 * kMiB);
+    now_ms += pool.region.settings.delay_ms / 2;
+  }
   limit.update(pool, 10 * kMiB);
-  limit.add_taken(kClass, 50'000);
+  limit.add_taken(kClass, 10'000);
   limit.update(pool, 10 * kMiB);
-  EXPECT_FALSE(limit.allows(10 * kMiB));
+  now_ms += 2;  // of two refusals, not of a hundred
+  limit.update(pool, 10 * kMiB);
+  EXPECT_FALSE(limit.is_raised());
+}
+
+TEST_F(DepotLimitTest, AfterAResetNothingIsRaised) {
+  take_again(1024);
+  limit.reset();
+  limit.update(pool, 10 * kMiB);
+  EXPECT_FALSE(limit.is_raised());
 }
 
 }  // namespace

@@ -64,6 +64,19 @@ TEST_F(HeapDepotTest, OneOfSeveralHeapsKeepsAtMostItsShare) {
   give_all(live);
 }
 
+TEST_F(HeapDepotTest, ARaisedLimitFallsAgainWhileTheHeapIsUsed) {
+  for (int i = 0; i < 6; ++i) {
+    give_all(take_all(20 * 1024, 1000));
+    now_ms += 20;
+  }
+  EXPECT_GT(kept(), 8 * kMiB) << "bursts come back";
+  now_ms += 2 * pool.region.settings.delay_ms;
+  for (int i = 0; i < 100; ++i) {
+    give_all(take_all(1000, 64));
+  }
+  EXPECT_LE(kept(), 2 * kMiB * 5 / 4);
+}
+
 class IdleDepotTest : public HeapDepotTest {
  protected:
   IdleDepotTest() {
@@ -98,6 +111,26 @@ TEST_F(IdleDepotTest, AnotherHeapThatNeedsMemoryEmptiesIt) {
   EXPECT_LE(heap.statistics().region.used_bytes, used + 16 * 1024 * 512 - kMiB)
       << "the other uses its memory";
   give_all(blocks);
+}
+
+TEST_F(IdleDepotTest, AboveItsShareItStaysUntilItWasStillForSomeTime) {
+  pool.region.heaps = 16;
+  const auto work_of_other = [&] {
+    auto blocks = take_from_other(4 * 1024, 64);
+    Fault fault{};
+    for (void* const block : blocks) {
+      other.finish_free(other.free(block), block, fault);
+    }
+  };
+  const std::size_t before = kept();
+  for (int i = 0; i < 10; ++i) {
+    now_ms += 9;
+    work_of_other();
+    EXPECT_EQ(kept(), before) << "its thread may wait for a processor";
+  }
+  now_ms += 20;
+  work_of_other();
+  EXPECT_LE(kept(), kKept);
 }
 
 TEST_F(IdleDepotTest, AnotherHeapThatTrimsEmptiesIt) {
