@@ -7,14 +7,15 @@
 // program then gets blocks in the order of addresses, which the processor fetches ahead.
 //
 //     chunk, superblock 0:  0        4 KiB              36 KiB
-//                           ├ descr. ┼ bits 1 … bits 63 ┼ ...     512 bytes each: one bit for each granule of 16 bytes,
-//                                                                 of which the first `capacity` bits are used
+//                           ├ descr. ┼ bits 1 … bits 63 ┼ ...
+//
+// Each superblock has 512 bytes: one bit for each granule of 16 bytes. The first `capacity` bits are used.
 //
 // Only superblocks of blocks below kMinPurgedBytes have free bits; page_purger.h works with the lists
 // of the others. Hardened builds have their own bits in the same place, and no free bits.
 //
-// Invariant: `free_bits` in the superblock's description is the number of bits that are set. Who may change the
-// superblock's free list may change them.
+// Invariant: `free_bits` in the superblock's description is the number of bits that are set. Who may
+// change the superblock's free list may change them.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +35,9 @@ class FreeBits {
   // Whether superblocks with blocks of `size` bytes have free bits.
   static constexpr bool fit(std::size_t size) { return size < kMinPurgedBytes; }
 
-  // Numbers the blocks of a size: offset · factor is the number in 2³⁶ths. In the fraction, the bits 20 to 35 are 0
-  // exactly where a block begins: see begins_block(). The reciprocal of one granule, 2³², is stored as 0.
+  // Numbers the blocks of a size: offset · factor is the number in 2³⁶ths. In the fraction, the bits 20
+  // to 35 are 0 exactly where a block begins: see begins_block(). The reciprocal of one granule, 2³², is
+  // stored as 0.
   static std::uint64_t factor(const Superblock* superblock) {
     return std::uint64_t{superblock->reciprocal - 1U} + 1;
   }

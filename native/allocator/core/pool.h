@@ -73,8 +73,8 @@ struct Pool {
   DepotRecord* depots = nullptr;    // of the heaps that have had a large depot since the last fork
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
-  // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several heaps
-  // share twice as much, up to kDepotsBytes, because with less they return half of each burst and
+  // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
+  // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half of each burst and
   // take it again (docs/design-notes/exgen.md). While the region purges nothing, a depot may keep
   // all, because the region would keep free superblocks as well. The caller holds the lock.
   [[nodiscard]] std::size_t depot_share() const {
@@ -98,8 +98,8 @@ struct Pool {
     }
   }
   // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no list
-  // since a thread looked at it the last time, and for at least `still_ms`. Looks at a few depots, each time at others;
-  // nullptr: there is none among them. The caller holds the lock.
+  // since a thread looked at it the last time, and for at least `still_ms`. Looks at a few depots, each
+  // time at others; nullptr: there is none among them. The caller holds the lock.
   DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes, std::uint64_t still_ms = 0) {
     const std::uint64_t now = region.settings.clock();
     for (int i = 0; i < kDepotsPerLook && depots != nullptr; ++i) {

@@ -64,8 +64,8 @@ bool OwnedSuperblocks<C>::drop_if_cyclic(BlockChain list) const {
   return true;
 }
 
-// Returns linked blocks of one class, of which no pages are purged, in random order. A list with a cycle comes
-// to a block whose bit is set. So a cycle is looked for only then, and where a block gets no bit.
+// Returns linked blocks of one class, of which no pages are purged, in random order. A list with a cycle
+// comes to a block whose bit is set. So a cycle is looked for only then, and where a block gets no bit.
 template <Configuration C>
 template <bool kThreaded>
 Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
