@@ -86,8 +86,8 @@ def _iterations(count: int, quick: bool) -> Benchmark:
     return Benchmark(name, "openmp", "bench-scalability", words, scope="most", iterations=count, quick=quick)
 
 
-def _burst(name: str, *words: str, least: int = 1) -> Benchmark:
-    return Benchmark(f"burst-{name}", "burst", "bench-burst", words, least=least, time="cpu_s")
+def _burst(name: str, *words: str, least: int = 1, quick: bool | None = None) -> Benchmark:
+    return Benchmark(f"burst-{name}", "burst", "bench-burst", words, least=least, time="cpu_s", quick=quick)
 
 
 def _pages(name: str, *words: str, quick: bool | None = None) -> Benchmark:
@@ -123,6 +123,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *(_burst(f"ladder-{count}", f"blocks={count}", "ladder=1") for count in (1000, 10_000)),
     _burst("ladder-random", "ladder=1", "order=2"),
     _burst("ladder-keep", "ladder=1", "keep=8"),
+    # Four times as long: with several threads, an allocator's steady state shows only after many bursts.
+    _burst("ladder-long", "ladder=1", "order=2", "operations=16000000", quick=False),
     *(_burst(f"ring-{count}", f"blocks={count}", "ring=1", "ladder=1") for count in (1000, 10_000)),
     _burst("handover", "handover=1", least=2),
     _burst("handover-1000", "handover=1", "blocks=1000", least=2),
