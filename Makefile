@@ -163,7 +163,8 @@ sanitize-python-memory: build sanitize-built-memory
 	  -k 'not record and not replay and not meter_under and not threads_there_and_back and not heaptrack_itself and not test_base'
 
 sanitize-python-trap: build sanitize-built-trap
-	$(call SANITIZED_PYTHON,trap) tests/allocator tests/meter tests/trace --deselect tests/allocator/test_hot_path.py
+	$(call SANITIZED_PYTHON,trap) tests/allocator tests/meter tests/trace --deselect tests/allocator/test_hot_path.py \
+	  --deselect tests/allocator/test_exgen.py::test_an_empty_program_starts_small
 
 SANITIZED_BUILT := $(addprefix sanitize-built-,memory thread trap)
 .PHONY: $(SANITIZED_ALL) $(SANITIZED_BUILT)

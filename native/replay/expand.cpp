@@ -76,6 +76,7 @@ class Expander {
     std::uint64_t touched = 0;  // bytes touched so far
     std::uint32_t slot = 0;
     bool shared = false;
+    bool aligned = false;
   };
   struct EndedThread {
     std::uint32_t thread;
@@ -323,6 +324,7 @@ class Expander {
     const bool pool = survey_.has_exception_pool && event.object == 0;
     const bool plain = event.kind == Kind::kMalloc && !pool;
     const Op op = plain ? kMalloc : event.kind == Kind::kCalloc ? kCalloc : kAligned;
+    object.aligned = op == kAligned;
     to.put(word(op, object.slot, event.size & UINT32_MAX));
     if (op == kAligned) {
       to.put(pool ? 0 : std::max<Word>(event.alignment, 1));
@@ -348,9 +350,12 @@ class Expander {
       object->size = event.size;
       return;
     }
-    const std::uint64_t size = event.kind == Kind::kFreeSized ? event.size : 0;
+    // A sized free with a wrong size corrupts the allocator, and so does one of an aligned block: its
+    // alignment, which belongs to the call, is not recorded.
+    const bool sized = event.kind == Kind::kFreeSized && event.size == object->size && !object->aligned;
+    const std::uint64_t size = sized ? event.size : 0;
     put_prefixes(to, *object, size, ~std::uint64_t{0});
-    const Op op = event.kind == Kind::kFree ? kFree : event.kind == Kind::kFreeSized ? kFreeSized : kUsable;
+    const Op op = sized ? kFreeSized : event.kind == Kind::kUsableSize ? kUsable : kFree;
     to.put(word(op, object->slot, size & UINT32_MAX));
     if (is_free(event.kind)) {
       if (object->shared) {

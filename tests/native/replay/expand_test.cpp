@@ -265,6 +265,27 @@ TEST_F(Expand, TheExceptionPoolIsMarked) {
   EXPECT_EQ(first_call(72705, false), kMalloc);
 }
 
+// jemalloc believes the size, and a wrong one corrupts its memory.
+TEST_F(Expand, OnlyRightSizesAreGivenToSizedFrees) {
+  const auto sized_frees = [this](Kind how, std::uint64_t size, std::uint64_t size_of_free) {
+    std::vector<Event> events(2);
+    events[0].kind = how;
+    events[0].size = size;
+    events[0].alignment = how == Kind::kAligned ? 64 : 0;
+    events[1].kind = Kind::kFreeSized;
+    events[1].size = size_of_free;
+    expand_events(events);
+    ReplayModel model(path_, 1);
+    EXPECT_EQ(model.run(), "");
+    EXPECT_EQ(model.calls, 2U);
+    return model.sized_frees;
+  };
+  EXPECT_EQ(sized_frees(Kind::kMalloc, 100, 100), 1U);
+  EXPECT_EQ(sized_frees(Kind::kCalloc, 100, 100), 1U);
+  EXPECT_EQ(sized_frees(Kind::kMalloc, 100, 101), 0U);
+  EXPECT_EQ(sized_frees(Kind::kAligned, 100, 100), 0U);
+}
+
 TEST_F(Expand, SlotsAreAsManyAsLiveAtOnce) {
   std::vector<Event> events;
   for (std::uint64_t object = 0; object < 10000; object++) {

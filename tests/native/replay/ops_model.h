@@ -84,12 +84,14 @@ class ReplayModel {
   std::uint64_t clock = 0;        // the latest recorded time that the allocator was shown
   std::uint64_t clock_steps = 0;  // how often it was set
   std::uint64_t joins_before_last_call = 0;
+  std::uint64_t sized_frees = 0;
   unsigned first_call = kEnd;  // its operation
   const OpsHeader& header() const { return header_; }
 
  private:
   struct Slot {
     bool full = false;
+    bool aligned = false;
     std::uint64_t size = 0;
     std::uint32_t turn = 0;
   };
@@ -239,6 +241,7 @@ class ReplayModel {
       expect(!slot.full || dummy, "a slot is taken twice");
       thread.at += op_of(w) == kAligned ? 1 : 0;
       slot.full = true;
+      slot.aligned = op_of(w) == kAligned;
       slot.size = size;
       live += size;
     } else {
@@ -249,6 +252,8 @@ class ReplayModel {
         live += size - slot.size;
         slot.size = size;
       } else if (op_of(w) == kFree || op_of(w) == kFreeSized) {
+        expect(op_of(w) == kFree || (size == slot.size && !slot.aligned), "a sized free has a wrong size");
+        sized_frees += op_of(w) == kFreeSized ? 1 : 0;
         slot.full = false;
         live -= slot.size;
       }
