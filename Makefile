@@ -11,8 +11,10 @@ NATIVE := build/native
 SANITIZERS := memory thread
 SANITIZE_memory := address,undefined
 SANITIZED_memory := allocator_tests allocator_thread_tests reaper_thread_tests
+LABEL_memory := allocator
 SANITIZE_thread := thread
 SANITIZED_thread := allocator_thread_tests reaper_thread_tests
+LABEL_thread := allocator-threads
 SANITIZE_trap := trap
 # Tests that cannot pass under a sanitizer. TSan starts a thread of its own and chooses the
 # addresses of mappings. The models of thread interleavings have no threads, but take twelve
@@ -144,7 +146,7 @@ CONFIGURED = cmake -S . -B build/sanitize-$* -DHEAPWRIGHT_TESTS=ON -DSKBUILD=ON 
 $(addprefix sanitize-,$(SANITIZERS)): sanitize-%: build/.system-test
 	$(CONFIGURED)
 	cmake --build build/sanitize-$* -j 2 --target $(SANITIZED_$*) -- --quiet
-	ctest --test-dir build/sanitize-$* --label-regex allocator -j 2 --output-on-failure
+	ctest --test-dir build/sanitize-$* --label-regex $(LABEL_$*) -j 2 --output-on-failure
 
 # Runs all native tests with sanitizers, and the Python tests with a package of the sanitized
 # programs: about 15 minutes. The recorder and the allocators run before malloc, where a sanitizer's

@@ -13,7 +13,7 @@ done
 some=60; [ "$SIZE" = long ] && some=100000
 find "$(ruby -e 'print RbConfig::CONFIG["rubylibdir"]')" -name '*.rb' | sort | head -n $some >files
 xargs ruby -rripper -rdigest -e 'ARGV.each { |f| t = File.binread(f).force_encoding("UTF-8").scrub
-  puts [File.basename(f), Digest::SHA256.hexdigest(Ripper.sexp(t).inspect), (RubyVM::InstructionSequence.compile(t).to_binary.size rescue $!.class)].join(" ") }' <files
+  puts [File.basename(f), Digest::SHA256.hexdigest(Ripper.sexp(t).inspect), (RubyVM::InstructionSequence.compile(t).class rescue $!.class)].join(" ") }' <files
 ruby -rjson -rset -rerb -rbigdecimal -rzlib -e '
   data = (1..3000).map { |i| { "id" => i, "name" => "n#{i * 7919 % 997}" * (i % 7), "tags" => (1..i % 9).to_a } }
   text = JSON.generate(data); raise unless JSON.parse(text) == data
