@@ -1,5 +1,4 @@
-// The second pass over a trace that is made ready for replay: turns events into operations, one
-// epoch at a time.
+// The second pass over a trace made ready for replay: turns events into operations, epoch by epoch.
 #include "expand.h"
 
 #include <algorithm>
@@ -20,9 +19,8 @@ namespace {
 using trace::Event;
 using trace::Kind;
 
-// An epoch ends after kEpochEvents events, or when its threads could together grow by
-// max(kEpochBytes, peak / kEpochShare) bytes. The peak of a replay cannot be wrong by more than
-// that.
+// An epoch ends after kEpochEvents events, or when its threads could together grow by max(kEpochBytes,
+// peak / kEpochShare) bytes. The peak of a replay cannot be wrong by more than that.
 constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
 // A thread that ends gives its caches back to the allocator after its last event. If the next event
@@ -242,9 +240,8 @@ class Expander {
       if (!stream(by).make_room(file_)) {
         return false;
       }
-      const std::uint32_t ended = to_join_.front().thread;
-      stream(by).put(word(kJoin, 0, ended));
-      freed_lanes_.push_back({entries_[ended].lane, by});
+      stream(by).put(word(kJoin, 0, to_join_.front().thread));
+      freed_lanes_.push_back({entries_[to_join_.front().thread].lane, by});
       to_join_.pop_front();
     }
     return true;
@@ -310,7 +307,10 @@ class Expander {
       return;
     }
     Stream& to = stream(event.thread);
-    Object object{event.size, 0, 0, survey_.crossing[event.object]};
+    const bool pool = survey_.has_exception_pool && event.object == 0;
+    const bool plain = event.kind == Kind::kMalloc && !pool;
+    const Op op = plain ? kMalloc : event.kind == Kind::kCalloc ? kCalloc : kAligned;
+    Object object{event.size, 0, 0, survey_.crossing[event.object], op == kAligned};
     if (object.shared) {
       object.slot = static_cast<std::uint32_t>(shared_.take());
       turns_.resize(shared_.top());
@@ -321,10 +321,6 @@ class Expander {
     const std::uint64_t limit = limit_of(event.object);
     object.touched = std::min(event.size, limit);
     put_prefixes(to, object, event.size, limit);
-    const bool pool = survey_.has_exception_pool && event.object == 0;
-    const bool plain = event.kind == Kind::kMalloc && !pool;
-    const Op op = plain ? kMalloc : event.kind == Kind::kCalloc ? kCalloc : kAligned;
-    object.aligned = op == kAligned;
     to.put(word(op, object.slot, event.size & UINT32_MAX));
     if (op == kAligned) {
       to.put(pool ? 0 : std::max<Word>(event.alignment, 1));
@@ -350,8 +346,7 @@ class Expander {
       object->size = event.size;
       return;
     }
-    // A sized free with a wrong size corrupts the allocator, and so does one of an aligned block: its
-    // alignment, which belongs to the call, is not recorded.
+    // A wrong size corrupts allocators that believe it; so does a right one without the alignment.
     const bool sized = event.kind == Kind::kFreeSized && event.size == object->size && !object->aligned;
     const std::uint64_t size = sized ? event.size : 0;
     put_prefixes(to, *object, size, ~std::uint64_t{0});
