@@ -157,7 +157,7 @@ class OwnedSuperblocks {
   static void reclaim(Superblock* superblock);
   // Superblocks of which all but a quarter of the blocks are free.
   struct NearlyFree {
-    std::array<Superblock*, 32> superblocks;
+    std::array<Superblock*, 24> superblocks;
     std::size_t count = 0;
   };
   template <bool kThreaded>
