@@ -171,7 +171,8 @@ void PassReader::hold_list(std::uint64_t first, std::uint32_t Described::* count
   }
 }
 
-// Counts a block as held. Returns false if there cannot be a block at that address.
+// Counts a block as held. Returns false if there cannot be a block at that address, or if more are held
+// than there are: links that change meanwhile may lead in a circle.
 bool PassReader::hold(std::uint64_t block, std::uint32_t Described::* count) {
   const std::uint64_t offset = block - pass_.region_begin;
   const std::uint32_t number =
@@ -180,7 +181,11 @@ bool PassReader::hold(std::uint64_t block, std::uint32_t Described::* count) {
     pass_.sound = false;
     return false;
   }
-  ++(pass_.superblocks[number - 1].*count);
+  Described& superblock = pass_.superblocks[number - 1];
+  if (++(superblock.*count) > superblock.carved) {
+    pass_.sound = false;
+    return false;
+  }
   pass_.held.push_back(block);
   return true;
 }
