@@ -152,7 +152,8 @@ $(addprefix sanitize-,$(SANITIZERS)): sanitize-%: build/.system-test
 # programs: about 15 minutes. The recorder and the allocators run before malloc, where a sanitizer's
 # library cannot work, so they get trap. Under ASan we leave out tests that preload them, and tests
 # that would count the memory of ASan itself. LeakSanitizer does not work in a process that is
-# traced, so leaks are not checked.
+# traced, so leaks are not checked. Checks for traps make code larger: the tests of instruction counts
+# and of the memory of an empty program are left out.
 SANITIZED_PYTHON = cmake --install build/sanitize-$(1) --prefix build/sanitize-$(1)/package/heapwright >/dev/null && \
   cp -r src/heapwright build/sanitize-$(1)/package/ && PYTHONPATH=$(CURDIR)/build/sanitize-$(1)/package \
   HEAPWRIGHT_METER=$(CURDIR)/build/sanitize-$(1)/package/heapwright/_native/heapwright-meter $(BIN)/python -m pytest -n 2

@@ -65,7 +65,8 @@ class DepotLimit {
  private:
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kBytesPerMs = 128 * 1024;
-  // What a raised limit allows: to each heap, and to all. A process that falls asleep may keep it.
+  // The raised limits of one heap and of all heaps together. Only an active heap lowers its limit again, so
+  // an idle process may keep this much.
   static constexpr std::size_t kRaisedBytes = 16 * 1024 * 1024;
   static constexpr std::size_t kAllRaisedBytes = 64 * 1024 * 1024;
 
