@@ -56,7 +56,11 @@ class Results:
         return [name for name in self.allocators if name not in OURS]
 
     def benchmarks(self, threads: int) -> dict[str, dict[str, dict[str, Any]]]:
-        """Each benchmark's cells with this number of threads, or the next one that it has; with one thread, only benchmarks that run with one."""
+        """Each benchmark's cells with this number of threads, or the next one that it has.
+
+        Args:
+            threads: The number of threads; with 1, only benchmarks that run with one thread count.
+        """
         counts: dict[str, list[int]] = {}
         for name, count in self.cells:
             counts.setdefault(name, []).append(count)
