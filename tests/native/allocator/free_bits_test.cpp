@@ -42,7 +42,7 @@ class FreeBitsTest : public testing::Test {
   std::vector<Block*> queued_superblock(std::size_t bytes) {
     auto blocks = superblock_of_blocks(bytes);
     superblock_of_blocks(bytes);
-    owned.return_blocks({linked({blocks.front()})});
+    owned.return_blocks(linked({blocks.front()}));
     blocks.erase(blocks.begin());
     return blocks;
   }
@@ -57,12 +57,6 @@ class FreeBitsTest : public testing::Test {
     }
     EXPECT_EQ(blocks.size(), chain.count);
     return blocks;
-  }
-  static BlockChain linked(const std::vector<Block*>& blocks) {
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      blocks[i]->next = i + 1 < blocks.size() ? blocks[i + 1] : nullptr;
-    }
-    return {blocks.front(), blocks.size()};
   }
 
   Pool pool;

@@ -41,12 +41,6 @@ class OwnedSuperblocksTest : public testing::Test {
     EXPECT_EQ(taken.size(), count);
     return taken;
   }
-  static BlockChain linked(const std::vector<Block*>& blocks) {
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      blocks[i]->next = i + 1 < blocks.size() ? blocks[i + 1] : nullptr;
-    }
-    return {blocks.empty() ? nullptr : blocks.front(), blocks.size()};
-  }
   [[nodiscard]] std::size_t superblocks_in_use() const {
     return pool.region.statistics().used_bytes / kSuperblockBytes;
   }

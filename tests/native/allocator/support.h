@@ -61,6 +61,14 @@ inline void abandon(const Region& region) {
   }
 }
 
+// Links blocks in their order.
+inline BlockChain linked(const std::vector<Block*>& blocks) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i]->next = i + 1 < blocks.size() ? blocks[i + 1] : nullptr;
+  }
+  return {blocks.empty() ? nullptr : blocks.front(), blocks.size()};
+}
+
 struct Reported {
   const void* address;
   Fault fault;
