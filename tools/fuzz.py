@@ -2,11 +2,11 @@
 
     .venv/bin/python tools/fuzz.py [HARNESS…] [--seconds N] [--minimise] [--cover] [--list]
 
-Each harness runs for N seconds (60), one after the other: the native ones by libFuzzer with sanitizers, the Python
-ones by atheris. New inputs are kept in build/fuzz/corpus/HARNESS, and the next call goes on from there. The sums of
-all calls are in build/fuzz/totals.json, and as a Markdown table in build/fuzz.md: seconds, executions, edges that the
-corpus reaches, findings. An input that breaks something is kept in build/fuzz/findings/HARNESS; the exit status is
-then 1.
+Each harness runs for N seconds (60), and as many at a time as there are processors: the native ones by libFuzzer with
+sanitizers, the Python ones by atheris. New inputs are kept in build/fuzz/corpus/HARNESS, and the next call goes on from
+there. The sums of all calls are in build/fuzz/totals.json, and as a Markdown table in build/fuzz.md: seconds,
+executions, edges that the corpus reaches, findings. An input that breaks something is kept in
+build/fuzz/findings/HARNESS; the exit status is then 1.
 
     --minimise  reduces each native corpus to a small set of inputs with the same edges, and replaces the one in
                 tests/torture/corpora by it
@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -263,12 +264,22 @@ def main() -> int:
     totals = {n: Total(**one) for n, one in json.loads(stored.read_text()).items()} if stored.exists() else {}
     totals = {name: totals.get(name, Total()) for name in both}
     found = 0
-    for name in names if args.seconds else []:
-        before = totals[name]
-        totals[name] = fuzz(name, both[name], args.seconds, before)
-        found += totals[name].findings - before.findings
-        store(totals)
-        print(f"fuzz: {name}: {totals[name].executions - before.executions:,} executions", file=sys.stderr, flush=True)
+    if args.seconds and len(natives) < len(names):
+        atheris()  # before threads use it
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        chosen = names if args.seconds else []
+        runs = {pool.submit(fuzz, name, both[name], args.seconds, totals[name]): name for name in chosen}
+        try:
+            for run in as_completed(runs):
+                name = runs[run]
+                before, totals[name] = totals[name], run.result()
+                new = totals[name].executions - before.executions
+                found += totals[name].findings - before.findings
+                store(totals)
+                print(f"fuzz: {name}: {new:,} executions", file=sys.stderr, flush=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     for name in natives if args.minimise else []:
         minimise(name)
     if args.cover:

@@ -19,10 +19,21 @@ from parts import ROOT, Part, commit, go
 
 STATE = ROOT / "build/torture.json"
 LOGS = ROOT / "build/torture"
-TEST = (sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "--long")
+PYTEST = (sys.executable, "-m", "pytest")
+TEST = (*PYTEST, "-n", "2", "--dist", "loadgroup", "--long")
 # Property tests try more examples in the long form; Hypothesis marks them.
 MORE = "long or longer or hypothesis"
 FUZZ_SECONDS = os.environ.get("HEAPWRIGHT_FUZZ_SECONDS", "60")
+
+
+def programs() -> list[Part]:
+    """A part for each whole program, because many of them take minutes under each malloc."""
+    sys.path.insert(0, str(ROOT))
+    from tests.torture.whole import PROGRAMS
+
+    file = "tests/torture/test_programs.py"
+    one = [Part(f"program-{name}", (*PYTEST, "--long", f"{file}::test_prints_the_same[{name}]")) for name in PROGRAMS]
+    return [*one, Part("torture-programs", (*TEST, "-k", "not test_prints_the_same", file))]
 
 
 def parts(root: Path = ROOT) -> list[Part]:
@@ -31,8 +42,10 @@ def parts(root: Path = ROOT) -> list[Part]:
     made += [Part(f"sanitize-python-{one}", ("make", f"sanitize-python-{one}")) for one in ("memory", "trap")]
     made.append(Part("analyze", ("make", "analyze")))
     for path in sorted(root.glob("tests/torture/test_*.py")):
-        limit = 7200 if path.stem == "test_programs" else 3600
-        made.append(Part(f"torture-{path.stem.removeprefix('test_')}", (*TEST, str(path.relative_to(root))), limit))
+        if path.stem == "test_programs":
+            made += programs()
+        else:
+            made.append(Part(f"torture-{path.stem.removeprefix('test_')}", (*TEST, str(path.relative_to(root)))))
     made.append(Part("fuzz", (sys.executable, "tools/fuzz.py", "--seconds", FUZZ_SECONDS), 4 * 3600))
     made.append(Part("docs-commands", (*TEST, "tests/docs/test_running.py")))
     # All of tests/allocators, because `make peers` has installed allocators that `make test` may lack.

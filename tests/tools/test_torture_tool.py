@@ -101,6 +101,11 @@ def test_every_folder_of_tests_is_in_a_part(tool: ModuleType) -> None:
     assert {str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_*.py")} <= words
 
 
+def test_every_whole_program_is_a_part(tool: ModuleType) -> None:
+    scripts = {path.stem for path in (ROOT / "tests/torture/programs").glob("*.sh")} - {"compilers"}
+    assert {part.name for part in tool.parts()} >= {f"program-{name}" for name in scripts}
+
+
 def test_changes_make_another_commit(whole_tool: ModuleType, tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
     (tmp_path / "file").write_text("1")

@@ -9,6 +9,7 @@ import difflib
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,12 @@ def test_prints_the_same(name: str, long: bool, request: pytest.FixtureRequest) 
         if tests is None:
             needs.missing(f"the source of {PROGRAMS[name].source}")
         env["SOURCE"] = str(tests)
-    plain, seconds = run(name, GLIBC, env, 1500)
+    ours = mallocs(long and not PROGRAMS[name].source)
+    with ThreadPoolExecutor(1 if PROGRAMS[name].alone else 2) as pool:
+        (plain, seconds), *runs = pool.map(lambda malloc: run(name, malloc, env, 1500), (GLIBC, *ours))
     outcome = {"plain": f"{len(plain.splitlines())} lines, {seconds:.0f} s"}
     differences = []
-    for malloc in mallocs(long and not PROGRAMS[name].source):
-        printed, seconds = run(name, malloc, env, 1500)
+    for malloc, (printed, seconds) in zip(ours, runs, strict=True):
         same = printed == plain
         outcome[malloc.name] = f"the same, {seconds:.0f} s" if same else "**differs**"
         if not same:

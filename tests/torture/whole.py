@@ -40,6 +40,7 @@ class Program:
         source: the source package (a shell word) whose tests the script runs, only in the long form; or empty.
         large: its package is too large, or needs too many services, for the short form.
         elsewhere: tests/allocator runs the same program in the short form, with less work.
+        alone: no two runs at a time, for example because they would use the same ports.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Program:
     source: str = ""
     large: bool = False
     elsewhere: bool = False
+    alone: bool = False
 
     @property
     def long(self) -> bool:
@@ -83,6 +85,7 @@ PROGRAMS = {
         ("redis-server", "redis-benchmark", "tclsh"),
         ("redis-server --version",),
         source="redis",
+        alone=True,
     ),
     "postgres": Program("PostgreSQL under pgbench", ("pgbench", "setpriv"), ("psql --version",), large=True),
     "java": Program("OpenJDK: javac, a job of threads", ("java",), ("java -version",), elsewhere=True),

@@ -3,9 +3,11 @@
 export LC_ALL=C.UTF-8 HOME=$PWD
 as() { if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; else "$@"; fi; }
 [ "$(id -u)" = 0 ] && chown 65534:65534 .
-if [ ! -x "$SOURCE/testfixture" ]; then
-  (cd "$SOURCE" && ./configure "--with-tcl=$(dirname "$(ls /usr/lib/tcl*/tclConfig.sh | tail -1)")" && make testfixture) >build.log 2>&1
-fi
+( # the first of several runs builds it
+  flock 9
+  [ -x "$SOURCE/testfixture" ] || { cd "$SOURCE" &&
+    ./configure "--with-tcl=$(dirname "$(ls /usr/lib/tcl*/tclConfig.sh | tail -1)")" && make testfixture; } >build.log 2>&1
+) 9>"$SOURCE/lock"
 cp "$SOURCE/testfixture" . && cp -r "$SOURCE/test" "$SOURCE/ext" . && chmod -R a+rX . # where nobody can read it
 as ./testfixture test/veryquick.test >log 2>&1
 echo "exit status $?"
