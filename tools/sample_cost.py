@@ -4,8 +4,8 @@
 
 CPU is the user and system time of the program, from wait4; of redis-server that of its INFO command after a fixed
 load. The runs of a pair follow each other, in alternating order. The median of the ratios has a 95 % interval from
-order statistics (binomial). Where callgrind is installed, the tool also counts the instructions that a pair of
-malloc and free takes more.
+order statistics (binomial). Where Valgrind is installed, the tool also counts the instructions that a pair of malloc
+and free takes more, and simulates how many more data accesses of a program miss a cache of 1 MiB, such as an L2.
 """
 
 from __future__ import annotations
@@ -70,12 +70,23 @@ def interval(ratios: list[float]) -> tuple[float, float]:
 
 def instructions(program: Path, env: Mapping[str, str], millions: int) -> int:
     """Counts the instructions of the loop program under callgrind."""
-    words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", str(program), *["x"] * millions]
+    return count(r"Collected : (\d+)", ["callgrind"], [str(program), *["x"] * millions], env)
+
+
+def misses(command: list[str], env: Mapping[str, str]) -> int:
+    """Counts the data accesses of a program that miss a cache of 1 MiB, in a simulation without a second core."""
+    caches = ["--cache-sim=yes", "--D1=32768,8,64", "--LL=1048576,16,64"]
+    return count(r"LLd misses:\s+([\d,]+)", ["cachegrind", *caches], command, env)
+
+
+def count(pattern: str, tool: list[str], command: list[str], env: Mapping[str, str]) -> int:
+    """Runs a command under a tool of Valgrind; returns the number that its output has at the pattern."""
+    words = ["valgrind", f"--tool={tool[0]}", f"--{tool[0]}-out-file=/dev/null", *tool[1:], *command]
     done = subprocess.run(words, env=dict(env), check=True, capture_output=True, text=True)
-    found = re.search(r"Collected : (\d+)", done.stderr)
+    found = re.search(pattern, done.stderr)
     if found is None:
-        raise SystemExit("callgrind counted nothing")
-    return int(found[1])
+        raise SystemExit(f"{tool[0]} counted nothing")
+    return int(found[1].replace(",", ""))
 
 
 def main() -> None:
@@ -88,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
     sampling = Sampling(rate=args.sample, max_bytes=args.max_size, max_percent=args.max_cost)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, raw = Path(name), Path(name) / "raw"
         runs: dict[str, Callable[[Mapping[str, str]], float]] = {
             title: lambda env, command=command: cpu([LONGER.get(w, w) for w in command], dict(env))  # type: ignore[misc]
             for title, command in programs(folder).items()
@@ -99,7 +110,6 @@ def main() -> None:
         for title, run in runs.items():
             ratios, seconds = [], []
             for pair in range(args.n):
-                raw = folder / "raw"
                 shutil.rmtree(raw, ignore_errors=True)
                 raw.mkdir()
                 both = {False: dict(os.environ), True: environment(raw, None, True, os.environ, sampling)}
@@ -121,6 +131,16 @@ def main() -> None:
             print(
                 f"\nA malloc and a free: {more[0] / 1e6:.1f} instructions without, {more[1] / 1e6:.1f} with the sample."
             )
+            churn = [programs(folder)["churn"][0], "300000"]
+            print(f"\n| churn, {churn[1]} rounds | accesses that miss 1 MiB | ratio |\n|---|---|---|")
+            plain = misses(churn, os.environ)
+            print(f"| without | {plain:,} | 1 |")
+            for rate in (args.sample, 16 * args.sample):
+                shutil.rmtree(raw, ignore_errors=True)
+                raw.mkdir()
+                unthinned = Sampling(rate=rate, max_bytes=args.max_size, max_percent=0)
+                with_it = misses(churn, environment(raw, None, True, os.environ, unthinned))
+                print(f"| 1 in {rate} | {with_it:,} | {with_it / plain:.3f} |")
 
 
 if __name__ == "__main__":

@@ -6,17 +6,45 @@
 
 namespace heapwright::recorder {
 
-std::atomic<std::uint8_t> chosen_filter[kFilterBytes];
+std::atomic<std::uint64_t> chosen_filter[kFilterBits / kWordBits];
 
 namespace {
 
 constexpr std::uint8_t kFull = 255;
+// Of each bit of the filter: the number of chosen objects that have it.
+std::atomic<std::uint8_t> counters[kFilterBits];
+
+void set(std::size_t bit) {
+  std::atomic<std::uint64_t>& word = chosen_filter[bit / kWordBits];
+  std::uint64_t now = word.load(std::memory_order_relaxed);
+  const std::uint64_t mask = std::uint64_t{1} << bit % kWordBits;
+  constexpr std::uint64_t kOnce = std::uint64_t{1} << kWordBits;
+  while (!word.compare_exchange_weak(now, (now | mask) + kOnce, std::memory_order_acq_rel)) {
+  }
+}
+
+// Clears a bit, unless an object with it was added meanwhile.
+void clear_if_unused(std::size_t bit) {
+  std::atomic<std::uint64_t>& word = chosen_filter[bit / kWordBits];
+  std::uint64_t now = word.load(std::memory_order_acquire);
+  const std::uint64_t mask = std::uint64_t{1} << bit % kWordBits;
+  while (
+      counters[bit].load(std::memory_order_acquire) == 0 &&
+      !word.compare_exchange_weak(now, now & ~mask, std::memory_order_acq_rel, std::memory_order_acquire)) {
+  }
+}
 
 void count(const void* block, int step) {
-  std::atomic<std::uint8_t>& byte = filter_byte(block);
-  std::uint8_t now = byte.load(std::memory_order_relaxed);
+  const std::size_t bit = filter_bit(block);
+  std::uint8_t now = counters[bit].load(std::memory_order_relaxed);
   while (now != kFull && (step > 0 || now != 0) &&
-         !byte.compare_exchange_weak(now, static_cast<std::uint8_t>(now + step), std::memory_order_relaxed)) {
+         !counters[bit].compare_exchange_weak(now, static_cast<std::uint8_t>(now + step),
+                                              std::memory_order_acq_rel, std::memory_order_relaxed)) {
+  }
+  if (step > 0) {
+    set(bit);
+  } else if (now == 1) {
+    clear_if_unused(bit);
   }
 }
 
@@ -24,14 +52,19 @@ void count(const void* block, int step) {
 
 void fill_filter_of_pool() {
   for (std::size_t at = 0; at < kPoolBytes; at += 16) {
-    filter_byte(pool + at).store(kFull, std::memory_order_relaxed);
+    const std::size_t bit = filter_bit(pool + at);
+    counters[bit].store(kFull, std::memory_order_relaxed);
+    set(bit);
   }
 }
 
 void clear_filter() {
-  for (auto& byte : chosen_filter) {
-    if (byte.load(std::memory_order_relaxed) != 0) {  // untouched pages stay untouched
-      byte.store(0, std::memory_order_relaxed);
+  for (auto& word : chosen_filter) {
+    word.store(0, std::memory_order_relaxed);
+  }
+  for (auto& counter : counters) {
+    if (counter.load(std::memory_order_relaxed) != 0) {  // untouched pages stay untouched
+      counter.store(0, std::memory_order_relaxed);
     }
   }
   fill_filter_of_pool();

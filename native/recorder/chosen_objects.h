@@ -1,9 +1,16 @@
 // A table of the live objects of the sample, and a filter in front of it.
 //
-// free() must learn quickly that a block is not in the sample. So every chosen object increments a
-// counter of one byte that belongs to its address; neighbouring addresses have neighbouring counters. A
-// counter of zero means that the block is not chosen. A counter that has reached 255 stays there: the
-// table then decides.
+// free() must learn quickly, and with few cache lines, that a block is not in the sample. So every address
+// belongs to one bit of the filter, and neighbouring addresses have neighbouring bits: a cache line of the
+// filter serves 4 KiB of the heap. A bit of zero means that the block is not chosen. free() reads nothing
+// else. A counter beside the filter says how many chosen objects have the same bit. A counter that has
+// reached 255 stays there, with its bit: the table then decides.
+//
+//     a word of the filter    | 32 bits | 32: how often a bit of this word was set |
+//
+// Invariant: while an object is in the table, its bit is 1. Adding one increments the counter, and then
+// sets the bit and counts that. Removing the last one reads the word, sees that the counter is 0, and
+// clears the bit only if the word is still the same.
 //
 // Nothing here waits for a lock, so a signal handler may enter every function again. A table that has no
 // room for an address gets a successor of twice its size; a search visits all of them. A slot is half a
@@ -30,14 +37,19 @@ struct ChosenObject {
   std::int8_t alignment_log2 = -1;  // -1: malloc or calloc
 };
 
-inline constexpr std::size_t kFilterBytes = std::size_t{1} << 18;
-extern std::atomic<std::uint8_t> chosen_filter[kFilterBytes];
+inline constexpr std::size_t kFilterBits = std::size_t{1} << 17;
+inline constexpr std::size_t kWordBits = 32;
+extern std::atomic<std::uint64_t> chosen_filter[kFilterBits / kWordBits];
 
-[[gnu::always_inline]] inline std::atomic<std::uint8_t>& filter_byte(const void* block) {
-  return chosen_filter[(reinterpret_cast<std::uintptr_t>(block) >> 4) % kFilterBytes];
+[[gnu::always_inline]] inline std::size_t filter_bit(const void* block) {
+  return (reinterpret_cast<std::uintptr_t>(block) >> 4) % kFilterBits;
 }
 [[gnu::always_inline]] inline bool may_be_chosen(const void* block) {
-  return filter_byte(block).load(std::memory_order_relaxed) != 0;
+  const std::size_t bit = filter_bit(block);
+  // Only the half with the bits: the shift is then one instruction.
+  const auto bits =
+      static_cast<std::uint32_t>(chosen_filter[bit / kWordBits].load(std::memory_order_relaxed));
+  return (bits >> bit % kWordBits & 1) != 0;
 }
 // Sets the counters of the bootstrap pool's addresses to 255, so that frees of its blocks never take the
 // fast path.
