@@ -37,6 +37,7 @@ bool may_have_free_bits(Chunk* chunk, std::size_t from, std::size_t to) {
 
 void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh) {
   platform::advise_huge_pages(chunk, kChunkBytes, platform::HugePages::kAlways);
+  const std::uint64_t began = platform::clock_us();
   if (fresh) {
     // An access to the first page makes the last one resident exactly if the page is huge.
     *reinterpret_cast<volatile char*>(chunk) = 0;
@@ -46,7 +47,9 @@ void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh) {
     given_ = given_ && platform::collapse(chunk, kHalfBytes);
   }
   chunk->huge = 3;
-  if (!given_) {
+  if (given_) {
+    count_first_access(platform::clock_us() - began);
+  } else {
     refuse(chunk, 3);
     ask_from_ = used + used / 8;
   }
@@ -127,7 +130,7 @@ void HugePages::before_purge(Chunk* chunk, std::size_t from, std::size_t to) {
 }
 
 bool HugePages::look(Chunk* chunk, std::uint64_t run_ms) {
-  if (!given_ || spent_us_ * kBudget > run_ms * 1000) {
+  if (!given_ || !may_ask(run_ms) || collapse_us_ > share(run_ms)) {
     return false;
   }
   bool any = false;
@@ -159,7 +162,7 @@ bool HugePages::collapse(Chunk* chunk, std::size_t half) {
       platform::advise_huge_pages(begin, kHalfBytes, platform::HugePages::kNever);
     }
   }
-  spent_us_ += (platform::clock_us() - began) * (done ? 1 : kInVain);
+  collapse_us_ += static_cast<std::int64_t>((platform::clock_us() - began) * (done ? 1 : kInVain));
   return done;
 }
 

@@ -215,19 +215,19 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
       return claim(chunk_of(held), index_in_chunk(held), wish);
     }
   }
+  Superblock* first = nullptr;
   if (may_use_huge_pages()) {
-    look_at_next_chunk();
+    const std::uint64_t run_ms = settings.clock() - started_ms_;
+    look_at_next_chunk(run_ms);
     const std::size_t sharing = std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
     wish.huge = small && huge_pages_.pay_off(used_, sharing);
-  }
-  Superblock* first = nullptr;
-  if (wish.huge) {
-    first = take_open(open_.huge, &Chunk::free, wish, kChunksToSearch);
-    if (first == nullptr) {
-      first = take_open(open_.plain, &Chunk::purged, wish, kChunksToSearch);
+    if (wish.huge) {
+      first = take_open(open_.huge, &Chunk::free, wish, kChunksToSearch);
+      wish.huge = huge_pages_.may_ask(run_ms);
     }
-  } else {
-    first = take_open(open_.plain, &Chunk::free, wish, kChunksToSearch);
+  }
+  if (first == nullptr) {
+    first = take_open(open_.plain, wish.huge ? &Chunk::purged : &Chunk::free, wish, kChunksToSearch);
   }
   if (first == nullptr) {
     first = take_empty(wish);
@@ -240,12 +240,12 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   return first;
 }
 
-void Region::look_at_next_chunk() {
+void Region::look_at_next_chunk(std::uint64_t run_ms) {
   next_look_ = next_look_ < bytes_ ? next_look_ : 0;
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + next_look_);
   next_look_ += kChunkBytes;
   List<Chunk>* const from = open_.list_of(chunk);
-  if (huge_pages_.look(chunk, settings.clock() - started_ms_)) {
+  if (huge_pages_.look(chunk, run_ms)) {
     open_.move(chunk, from);
   }
 }

@@ -163,7 +163,7 @@ class Region {
   Superblock* take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
                         std::size_t most);
   Superblock* take_empty(const Wish& wish);
-  void look_at_next_chunk();
+  void look_at_next_chunk(std::uint64_t run_ms);
   Superblock* claim(Chunk* chunk, std::size_t index, const Wish& wish);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   void purge(std::size_t count);  // `count` free superblocks, or all that hold memory
