@@ -48,10 +48,20 @@ void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh) {
   }
   chunk->huge = 3;
   if (given_) {
-    count_first_access(platform::clock_us() - began);
+    count_first_access(chunk, platform::clock_us() - began);
   } else {
     refuse(chunk, 3);
     ask_from_ = used + used / 8;
+  }
+}
+
+void HugePages::count_first_access(Chunk* chunk, std::uint64_t took_us) {
+  const std::int64_t more = static_cast<std::int64_t>(took_us) - kPageFaultsUs;
+  access_us_ += more;
+  if (more > kPageFaultsUs) {
+    refuse(chunk, 2);
+  } else {
+    access_us_ += more;  // the other half will take as long
   }
 }
 

@@ -62,10 +62,8 @@ class HugePages {
   }
   // Whether first accesses are within their share of the process's run time so far.
   [[nodiscard]] bool may_ask(std::uint64_t run_ms) const { return access_us_ <= share(run_ms); }
-  // Counts the first access to a half for both halves of its chunk.
-  void count_first_access(std::uint64_t took_us) {
-    access_us_ += 2 * (static_cast<std::int64_t>(took_us) - kPageFaultsUs);
-  }
+  // Counts the time of the first access to half 0 of a chunk. If it was slow, half 1 gets no huge page.
+  void count_first_access(Chunk* chunk, std::uint64_t took_us);
   // Asks for huge pages for a chunk whose superblocks are free and hold no memory.
   //
   // used   superblocks in use

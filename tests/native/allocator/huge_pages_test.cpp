@@ -112,13 +112,17 @@ TEST_F(HugePagesTest, FullHalvesAreCollapsedWithinTheBudget) {
 
 TEST_F(HugePagesTest, SlowFirstAccessesAreBounded) {
   HugePages huge;
+  Chunk* const chunk = chunk_of(take(kSuperblockBytes).front());
+  chunk->huge = 3;
   for (int i = 0; i < 10; ++i) {
-    huge.count_first_access(200);  // about 0.1 ms less for a chunk than its page faults
+    huge.count_first_access(chunk, 200);  // about 0.1 ms less for both halves than their page faults
   }
   EXPECT_TRUE(huge.may_ask(0));
-  huge.count_first_access(4'000);  // 7.5 ms more; 1.1 ms were saved before
-  EXPECT_FALSE(huge.may_ask(600));
-  EXPECT_TRUE(huge.may_ask(700));
+  EXPECT_EQ(chunk->huge, 3);
+  huge.count_first_access(chunk, 4'000);  // 3.7 ms more; 1.1 ms were saved before
+  EXPECT_FALSE(huge.may_ask(250));
+  EXPECT_TRUE(huge.may_ask(270));
+  EXPECT_EQ(chunk->huge, 1);
 }
 
 TEST_F(HugePagesTest, ARefusalCostsNothing) {
