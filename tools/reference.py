@@ -73,9 +73,10 @@ HEAD = """\
 
 Made by `tools/reference.py` from the command line's own parser; `heapwright VERB --help` says the same.
 
-Exit status: 0 done, 1 failed, 2 usage error. `measure`, `record` and `run` return the command's own status (128 +
-signal). Ctrl-C returns 130; all measurements so far are kept. Everything after `--` is the command, word for word,
-without a shell."""
+Exit status: 0 done, 1 failed, 2 usage error. `verify`, `apply` and `tune --exit-code` also return 3 (no gain) and 4
+(undecided, or only predicted); `canary` returns 4 without a claim. `measure`, `record` and `run` return the command's
+own status (128 + signal). Ctrl-C returns 130, except for `canary`; all measurements so far are kept. Everything after
+`--` is the command, word for word, without a shell."""
 
 
 def metrics() -> dict[str, str]:

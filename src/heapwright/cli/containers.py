@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from heapwright.measure.container import Container
 
 
-def add_container_option(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every verb that can run its command in a container."""
-    parser.add_argument(
-        "--container",
-        metavar="IMAGE",
-        help="run the command in containers of this image, by podman or docker (docs/guides/containers.md)",
-    )
+def add_container_option(
+    parser: argparse.ArgumentParser, use: str = "run the command in containers of this image, by podman or docker"
+) -> None:
+    """Add the options of every verb that can run its command in a container; `use` says what for."""
+    parser.add_argument("--container", metavar="IMAGE", help=f"{use} (docs/guides/containers.md)")
     parser.add_argument(
         "--container-args",
         metavar="ARGS",

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   heapwright diagnose 4711
-  heapwright diagnose redis-server            a program that one process runs
-  heapwright diagnose web.service --watch 10  a systemd unit, every 10 seconds
-  heapwright diagnose 3f2a9c81d0b7            a container, by its id or name
+  heapwright diagnose redis-server            # a program that one process runs
+  heapwright diagnose web.service --watch 10  # a systemd unit, every 10 seconds
+  heapwright diagnose 3f2a9c81d0b7            # a container, by its id or name
   heapwright diagnose 4711 --json - | jq .heap.releasable_bytes
 
-It only reads: nothing is stopped, injected or changed. It needs the rights of a debugger: the
-same user, or root (CAP_SYS_PTRACE). docs/diagnose.md explains each figure.
+It only reads: nothing is stopped, injected or changed. It needs the rights of a debugger: root
+(CAP_SYS_PTRACE), or the same user where kernel.yama.ptrace_scope is 0. docs/diagnose.md explains each figure.
 """
 
 

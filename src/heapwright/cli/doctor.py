@@ -42,7 +42,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_output_options(parser)
-    parser.set_defaults(run=run, takes_command=True)
+    parser.set_defaults(run=run, takes_command="optional")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   heapwright inspect /usr/bin/xz
-  heapwright inspect main.o parser.o libshapes.a      judges the files of one link together
-  heapwright inspect --no-plugins /usr/bin/gawk       assumes that plug-ins start no threads
-  heapwright inspect -- g++ main.o -lpng -o prog      judges the program that this command would link
+  heapwright inspect main.o parser.o libshapes.a      # judges the files of one link together
+  heapwright inspect --no-plugins /usr/bin/gawk       # assumes that plug-ins start no threads
+  heapwright inspect -- g++ main.o -lpng -o prog      # judges the program that this command would link
 
 single: the program can reach no function that starts a thread. multi: it can reach one. unknown: it may reach one,
 through a library that heapwright does not know, an argument or a plug-in. The evidence names the function, the file
@@ -41,7 +41,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--all", action="store_true", help="show all evidence, not only the first five")
     add_output_options(parser)
-    parser.set_defaults(run=run, takes_command=True)
+    parser.set_defaults(run=run, takes_command="optional")
 
 
 def run(args: argparse.Namespace) -> int:

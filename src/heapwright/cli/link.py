@@ -12,11 +12,11 @@ from heapwright.terminal_text import tell
 
 _EPILOG = """\
 examples:
-  heapwright link -- g++ main.o parser.o -o prog           exgen or reaper, as inspect judges the program
-  heapwright link --study prog.study -- g++ main.o -o prog  the pick of a study, its settings built in
+  heapwright link -- g++ main.o parser.o -o prog            # exgen or reaper, as inspect judges the program
+  heapwright link --study prog.study -- g++ main.o -o prog  # the pick of a study, its settings built in
   make CC='heapwright link -- gcc' CXX='heapwright link -- g++'
   cmake -DCMAKE_CXX_LINKER_LAUNCHER='heapwright;link;--' ...
-  cmake -Dheapwright_ROOT=$(heapwright link --print cmake-dir) ...   for find_package(heapwright)
+  cmake -Dheapwright_ROOT=$(heapwright link --print cmake-dir) ...   # for find_package(heapwright)
 
 The exit status is that of the compiler. A command that links nothing runs unchanged. Shared libraries get no allocator.
 """

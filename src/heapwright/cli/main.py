@@ -59,8 +59,8 @@ _GROUPS = {
 _EPILOG = """\
 To tune a program of yours:
 
-  heapwright tune -- ./prog args      measure, search and confirm; writes a study and a report
-  heapwright apply STUDY              print the settings to paste
+  heapwright tune -- ./prog args      # measure, search and confirm; writes a study and a report
+  heapwright apply STUDY              # print the settings to paste
 """
 
 

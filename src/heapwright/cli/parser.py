@@ -68,6 +68,24 @@ class Parser(argparse.ArgumentParser):
     def _get_formatter(self) -> argparse.HelpFormatter:
         return (_VerbHelp if self.prog == NAME else _Help)(self.prog)
 
+    def format_usage(self) -> str:
+        """Return the usage lines, with the command that a verb takes after '--'."""
+        return self._with_command(super().format_usage())
+
+    def format_help(self) -> str:
+        """Return the help, whose usage names the command that a verb takes after '--'."""
+        usage, empty, rest = super().format_help().partition("\n\n")
+        return self._with_command(usage + "\n").rstrip("\n") + empty + rest
+
+    def _with_command(self, usage: str) -> str:
+        takes = self.get_default("takes_command")
+        if not takes:
+            return usage
+        instead = {"--workload", "--trace"} & self._option_string_actions.keys()
+        command = "[-- COMMAND [ARG ...]]" if instead or takes == "optional" else "-- COMMAND [ARG ...]"
+        indent = " " * (len(f"usage: {self.prog} "))
+        return f"{usage.rstrip()}\n{indent}{command}\n"
+
     def error(self, message: str) -> None:  # type: ignore[override]
         """Report wrong usage and exit with status 2."""
         hint = f"see '{self.prog} --help'"

@@ -94,7 +94,7 @@ def add_parser(verbs: Any) -> None:
         "--max-cost",
         type=_percent,
         metavar="PERCENT",
-        help="bound of the CPU time that a sample adds, from 2 (default: 3; 0: none); thins the sample to keep it",
+        help="target for the CPU time that a sample adds: 2 to 100 (default: 3), or 0: none; a thinner sample keeps it",
     )
     parts.add_argument("--after", type=duration, metavar="T", help="begin so long after the start, such as 30s or 5m")
     parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record so long from then on")

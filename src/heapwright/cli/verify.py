@@ -38,7 +38,8 @@ examples:
   heapwright verify redis.study --workload redis.toml --json -
   heapwright verify recorded.study -- ./service --config prod.toml    # a study of tune --trace
 
-A command after -- gets the standard input and the statuses of success of the study, unless options give others.
+A command after -- reads heapwright's own standard input if that is a pipe or a file, otherwise the study's; it has the
+study's statuses of success. Options override this.
 
 Exit status: 0 the gain holds, 3 it no longer holds, 4 undecided within the time, 1 failure, 2 wrong usage.
 """
