@@ -23,6 +23,8 @@ void set(std::size_t bit) {
   }
 }
 
+bool is_of_pool(std::size_t bit) { return (bit - filter_bit(pool)) % kFilterBits < kPoolBytes / 16; }
+
 // Clears a bit, unless an object with it was added meanwhile.
 void clear_if_unused(std::size_t bit) {
   std::atomic<std::uint64_t>& word = chosen_filter[bit / kWordBits];
@@ -59,15 +61,12 @@ void fill_filter_of_pool() {
 }
 
 void clear_filter() {
-  for (auto& word : chosen_filter) {
-    word.store(0, std::memory_order_relaxed);
-  }
-  for (auto& counter : counters) {
-    if (counter.load(std::memory_order_relaxed) != 0) {  // untouched pages stay untouched
-      counter.store(0, std::memory_order_relaxed);
+  for (std::size_t bit = 0; bit < kFilterBits; ++bit) {
+    if (counters[bit].load(std::memory_order_relaxed) != 0 && !is_of_pool(bit)) {
+      counters[bit].store(0, std::memory_order_release);
+      clear_if_unused(bit);
     }
   }
-  fill_filter_of_pool();
 }
 
 ChosenObjects::Slot* ChosenObjects::table_at(std::size_t number) {

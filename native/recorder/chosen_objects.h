@@ -8,9 +8,9 @@
 //
 //     a word of the filter    | 32 bits | 32: how often a bit of this word was set |
 //
-// Invariant: while an object is in the table, its bit is 1. Adding one increments the counter, and then
-// sets the bit and counts that. Removing the last one reads the word, sees that the counter is 0, and
-// clears the bit only if the word is still the same.
+// Invariant: from the return of insert() to the call of remove(), the bit of an object is 1. insert()
+// increments the counter, and then sets the bit and counts that. remove() of the last one reads the
+// word, sees that the counter is 0, and clears the bit only if the word is still the same.
 //
 // Nothing here waits for a lock, so a signal handler may enter every function again. A table that has no
 // room for an address gets a successor of twice its size; a search visits all of them. A slot is half a
@@ -37,7 +37,7 @@ struct ChosenObject {
   std::int8_t alignment_log2 = -1;  // -1: malloc or calloc
 };
 
-inline constexpr std::size_t kFilterBits = std::size_t{1} << 17;
+inline constexpr std::size_t kFilterBits = std::size_t{1} << 18;
 inline constexpr std::size_t kWordBits = 32;
 extern std::atomic<std::uint64_t> chosen_filter[kFilterBits / kWordBits];
 
@@ -51,10 +51,10 @@ extern std::atomic<std::uint64_t> chosen_filter[kFilterBits / kWordBits];
       static_cast<std::uint32_t>(chosen_filter[bit / kWordBits].load(std::memory_order_relaxed));
   return (bits >> bit % kWordBits & 1) != 0;
 }
-// Sets the counters of the bootstrap pool's addresses to 255, so that frees of its blocks never take the
+// Sets the bits of the bootstrap pool's addresses for ever, so that frees of its blocks never take the
 // fast path.
 void fill_filter_of_pool();
-// Clears the filter, except for the pool's addresses.
+// Clears the filter, except for the pool's addresses. Other threads may use it meanwhile.
 void clear_filter();
 
 class ChosenObjects {

@@ -77,7 +77,7 @@ template <class F>
     return on_alloc(Tag::kMalloc, size, real_call);
   }
   ThreadState& self = self_state;
-  // In a sample the filter has the pool's blocks, so that only one byte is looked at.
+  // In a sample the filter has the pool's blocks, so that only one bit is looked at.
   const bool slow = kSampling ? may_be_chosen(block) && in_pool(block)
                               : self.location != Location::kProgram || in_pool(block);
   if (HEAPWRIGHT_UNLIKELY(slow)) {

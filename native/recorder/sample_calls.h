@@ -5,7 +5,7 @@
 // The fast paths are a few instructions and a jump to the real function:
 //
 //     malloc   count down; not zero, and less than 1 KiB: real malloc
-//     free     a byte of the filter is 0: real free
+//     free     a bit of the filter is 0: real free
 #pragma once
 
 #include <bit>

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "../platform/platform.h"
-
 namespace heapwright::alloc {
 
 namespace {
@@ -35,9 +33,9 @@ bool may_have_free_bits(Chunk* chunk, std::size_t from, std::size_t to) {
 
 }  // namespace
 
-void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh) {
+void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh, std::uint64_t run_ms) {
   platform::advise_huge_pages(chunk, kChunkBytes, platform::HugePages::kAlways);
-  const std::uint64_t began = platform::clock_us();
+  const std::uint64_t began = cpu_us();
   if (fresh) {
     // An access to the first page makes the last one resident exactly if the page is huge.
     *reinterpret_cast<volatile char*>(chunk) = 0;
@@ -46,23 +44,23 @@ void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh) {
   } else {
     given_ = given_ && platform::collapse(chunk, kHalfBytes);
   }
-  chunk->huge = 3;
-  if (given_) {
-    count_first_access(chunk, platform::clock_us() - began);
-  } else {
-    refuse(chunk, 3);
+  const auto took = static_cast<std::int64_t>(cpu_us() - began);
+  spend(access_us_, given_ ? took - kPageFaultsUs : took, run_ms);
+  chunk->huge = kBothHalves;
+  if (!given_) {
+    refuse(chunk, kBothHalves);
     ask_from_ = used + used / 8;
   }
 }
 
-void HugePages::count_first_access(Chunk* chunk, std::uint64_t took_us) {
-  const std::int64_t more = static_cast<std::int64_t>(took_us) - kPageFaultsUs;
-  access_us_ += more;
-  if (more > kPageFaultsUs) {
+void HugePages::begin_second_half(Chunk* chunk, std::uint64_t run_ms) {
+  if (!may_ask(run_ms)) {
     refuse(chunk, 2);
-  } else {
-    access_us_ += more;  // the other half will take as long
+    return;
   }
+  const std::uint64_t began = cpu_us();
+  *reinterpret_cast<volatile char*>(begin_of(chunk, 1)) = 0;
+  spend(access_us_, static_cast<std::int64_t>(cpu_us() - began) - kPageFaultsUs, run_ms);
 }
 
 void HugePages::refuse(Chunk* chunk, std::uint8_t halves) {
@@ -140,7 +138,7 @@ void HugePages::before_purge(Chunk* chunk, std::size_t from, std::size_t to) {
 }
 
 bool HugePages::look(Chunk* chunk, std::uint64_t run_ms) {
-  if (!given_ || !may_ask(run_ms) || collapse_us_ > share(run_ms)) {
+  if (!given_ || collapse_us_ > share(run_ms)) {
     return false;
   }
   bool any = false;
@@ -150,14 +148,14 @@ bool HugePages::look(Chunk* chunk, std::uint64_t run_ms) {
     const bool is_full = (chunk->free & mask_of_half(half)) == 0;
     chunk->full = static_cast<std::uint8_t>((chunk->full & ~bit) | (is_full && !was_full ? bit : 0));
     if (is_full && was_full && (chunk->huge & bit) == 0) {
-      any = collapse(chunk, half) || any;
+      any = collapse(chunk, half, run_ms) || any;
     }
   }
   return any;
 }
 
-bool HugePages::collapse(Chunk* chunk, std::size_t half) {
-  const std::uint64_t began = platform::clock_us();
+bool HugePages::collapse(Chunk* chunk, std::size_t half, std::uint64_t run_ms) {
+  const std::uint64_t began = cpu_us();
   const std::size_t first = half == 0 ? kSuperblockBytes : 0;
   const std::size_t pages = (kHalfBytes - first) / platform::page_size();
   char* const begin = begin_of(chunk, half);
@@ -172,7 +170,7 @@ bool HugePages::collapse(Chunk* chunk, std::size_t half) {
       platform::advise_huge_pages(begin, kHalfBytes, platform::HugePages::kNever);
     }
   }
-  collapse_us_ += static_cast<std::int64_t>((platform::clock_us() - began) * (done ? 1 : kInVain));
+  spend(collapse_us_, static_cast<std::int64_t>((cpu_us() - began) * (done ? 1 : kInVain)), run_ms);
   return done;
 }
 

@@ -19,9 +19,9 @@
 //   blocks and large classes are often accessed in part only.
 // - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is collapsed
 //   into a huge page.
-// - Collapses may take 1 % of the process's run time, and first accesses 1 % more than the page faults
-//   that they save. A first access clears 2 MiB: some 200 µs, and 4 ms in a virtual machine whose host
-//   must find the memory first, or where the kernel must compact memory.
+// - Collapses may take 1 % of the process's run time, and first accesses to huge pages 1 % more than the
+//   page faults that they save; otherwise none is asked for. Both may save up for 0.1 s. A first access
+//   clears 2 MiB: some 200 µs, and 4 ms in a virtual machine whose host must find the memory first.
 // - Before a part of a half is purged, the half loses `huge`. Otherwise the kernel would fill it again.
 //
 // Whether the system gives huge pages is not read but tried: a huge page is resident as a whole after
@@ -31,10 +31,12 @@
 // The caller holds the pool's lock.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "../platform/platform.h"
 #include "superblock.h"
 
 namespace heapwright::alloc {
@@ -44,6 +46,7 @@ class HugePages {
   static constexpr std::size_t kSmallHeap = std::size_t{32} << 20U;  // a smaller heap gets no huge pages
   static constexpr std::size_t kHalfBytes = kChunkBytes / 2;
   static constexpr std::size_t kShare = 16;
+  static constexpr std::uint8_t kBothHalves = 3;
   static constexpr std::size_t kLargestBlockBytes = 4096;  // larger blocks are often accessed in part only
 
   // Counts a superblock that a class takes (+1) or returns (−1).
@@ -61,14 +64,21 @@ class HugePages {
     return used >= ask_from_ && classes_ * heaps <= used / kShare;
   }
   // Whether first accesses are within their share of the process's run time so far.
+  //
+  // run_ms  the run time of the process so far, in milliseconds
   [[nodiscard]] bool may_ask(std::uint64_t run_ms) const { return access_us_ <= share(run_ms); }
-  // Counts the time of the first access to half 0 of a chunk. If it was slow, half 1 gets no huge page.
-  void count_first_access(Chunk* chunk, std::uint64_t took_us);
   // Asks for huge pages for a chunk whose superblocks are free and hold no memory.
   //
   // used   superblocks in use
   // fresh  whether nothing of the chunk was accessed; else only its descriptions
-  void ask(Chunk* chunk, std::size_t used, bool fresh);
+  void ask(Chunk* chunk, std::size_t used, bool fresh, std::uint64_t run_ms);
+  // Whether these superblocks are the first of half 1 to be used, and the half may have a huge page.
+  static bool begins_second_half(const Chunk* chunk, std::uint64_t superblocks) {
+    return (chunk->huge & 2U) != 0 && (superblocks & kSecondHalf) != 0 &&
+           (chunk->free & ~chunk->dirty & kSecondHalf) == kSecondHalf;
+  }
+  // Must then be called before they are used: makes the huge page resident, or refuses it.
+  void begin_second_half(Chunk* chunk, std::uint64_t run_ms);
   // Advises against huge pages in the halves that have them.
   static void refuse(Chunk* chunk, std::uint8_t halves);
   // Must be called before a part of a half is purged.
@@ -78,9 +88,9 @@ class HugePages {
   // Must be called before the free superblocks from `from` to `to` − 1 are purged.
   static void before_purge(Chunk* chunk, std::size_t from, std::size_t to);
   // Looks at a chunk, and collapses full halves. Returns whether it did.
-  //
-  // run_ms  the run time of the process so far, in milliseconds
   bool look(Chunk* chunk, std::uint64_t run_ms);
+
+  std::uint64_t (*cpu_us)() = platform::cpu_us;  // another one in tests
 
   // How many halves were collapsed.
   [[nodiscard]] std::size_t collapses() const { return collapses_; }
@@ -88,13 +98,19 @@ class HugePages {
  private:
   static constexpr std::uint64_t kBudget = 100;       // each of both may take 1/kBudget of the run time
   static constexpr std::int64_t kPageFaultsUs = 256;  // what the page faults of a half take at least
-  static constexpr std::uint64_t kInVain = 10;        // a look without a collapse counts as so many
-  static constexpr std::size_t kResidentParts = 32;   // at most one of so many parts may be absent
+  static constexpr std::int64_t kMostSavedUs = 100'000;
+  static constexpr std::uint64_t kSecondHalf = 0xffff'ffff'0000'0000U;
+  static constexpr std::uint64_t kInVain = 10;       // a look without a collapse counts as so many
+  static constexpr std::size_t kResidentParts = 32;  // at most one of so many parts may be absent
 
   static std::int64_t share(std::uint64_t run_ms) {
     return static_cast<std::int64_t>(run_ms * 1000 / kBudget);
   }
-  bool collapse(Chunk* chunk, std::size_t half);
+  // Adds to a sum of time, which is never so low that more than kMostSavedUs are left.
+  static void spend(std::int64_t& sum, std::int64_t us, std::uint64_t run_ms) {
+    sum = std::max(sum, share(run_ms) - kMostSavedUs) + us;
+  }
+  bool collapse(Chunk* chunk, std::size_t half, std::uint64_t run_ms);
 
   std::array<std::uint32_t, 256> used_by_class_{};
   std::size_t classes_ = 0;       // that have a superblock

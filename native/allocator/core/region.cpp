@@ -130,7 +130,7 @@ Chunk* Region::fresh_chunk(bool huge) {
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
   if (huge) {
-    huge_pages_.ask(chunk, used_, true);
+    huge_pages_.ask(chunk, used_, true, run_ms());
   }
   // After shrink() of a reservation the memory need not be zero.
   *chunk = {kAllFree, 0, 0, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};
@@ -147,6 +147,9 @@ Chunk* Region::fresh_chunk(bool huge) {
 Superblock* Region::claim(Chunk* chunk, std::size_t index, const Wish& wish) {
   List<Chunk>* const from = open_.list_of(chunk);
   const std::uint64_t mask = mask_of(index, wish.count);
+  if (HugePages::begins_second_half(chunk, mask)) {
+    huge_pages_.begin_second_half(chunk, run_ms());
+  }
   clean_ = (chunk->dirty & mask) == 0;
   for (std::uint64_t held = chunk->dirty & mask; held != 0; held &= held - 1) {
     dirty_.remove(at(chunk, static_cast<std::size_t>(std::countr_zero(held))));
@@ -194,18 +197,14 @@ Superblock* Region::take_empty(const Wish& wish) {
   Chunk* chunk = OpenChunks::choose(open_.empty, &Chunk::free, wish.count, kChunksToSearch);
   if (chunk == nullptr) {
     chunk = fresh_chunk(wish.huge);
-  }
-  if (chunk == nullptr) {
-    return nullptr;
-  }
-  if (chunk->dirty == 0 && (chunk->huge != 0) != wish.huge) {
-    if (wish.huge) {
-      huge_pages_.ask(chunk, used_, false);
-    } else {
+  } else if (chunk->dirty == 0) {
+    if (!wish.huge) {
       HugePages::refuse(chunk, chunk->huge);
+    } else if (chunk->huge != HugePages::kBothHalves) {
+      huge_pages_.ask(chunk, used_, false, run_ms());
     }
   }
-  return claim(chunk, 1, wish);
+  return chunk == nullptr ? nullptr : claim(chunk, 1, wish);
 }
 
 Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
@@ -217,13 +216,13 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   }
   Superblock* first = nullptr;
   if (may_use_huge_pages()) {
-    const std::uint64_t run_ms = settings.clock() - started_ms_;
-    look_at_next_chunk(run_ms);
+    const std::uint64_t now = run_ms();
+    look_at_next_chunk(now);
     const std::size_t sharing = std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
     wish.huge = small && huge_pages_.pay_off(used_, sharing);
     if (wish.huge) {
       first = take_open(open_.huge, &Chunk::free, wish, kChunksToSearch);
-      wish.huge = huge_pages_.may_ask(run_ms);
+      wish.huge = huge_pages_.may_ask(now);
     }
   }
   if (first == nullptr) {
@@ -240,12 +239,12 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   return first;
 }
 
-void Region::look_at_next_chunk(std::uint64_t run_ms) {
+void Region::look_at_next_chunk(std::uint64_t now) {
   next_look_ = next_look_ < bytes_ ? next_look_ : 0;
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + next_look_);
   next_look_ += kChunkBytes;
   List<Chunk>* const from = open_.list_of(chunk);
-  if (huge_pages_.look(chunk, run_ms)) {
+  if (huge_pages_.look(chunk, now)) {
     open_.move(chunk, from);
   }
 }

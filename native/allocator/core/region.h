@@ -143,6 +143,8 @@ class Region {
     layout.purged_bytes = &purged_bytes_;
     layout.map_low = &map_low_;
   }
+  // Lets a test say how much CPU time huge pages take.
+  void use_cpu_clock(std::uint64_t (*cpu_us)()) { huge_pages_.cpu_us = cpu_us; }
 
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
@@ -158,12 +160,13 @@ class Region {
   struct Wish {
     std::size_t count;    // neighbouring superblocks
     std::uint8_t number;  // the class; 0: none
-    bool huge;            // whether they may lie in a chunk of huge pages
+    bool huge;            // whether a chunk may be asked for huge pages
   };
   Superblock* take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
                         std::size_t most);
   Superblock* take_empty(const Wish& wish);
-  void look_at_next_chunk(std::uint64_t run_ms);
+  void look_at_next_chunk(std::uint64_t now);
+  [[nodiscard]] std::uint64_t run_ms() const { return settings.clock() - started_ms_; }
   Superblock* claim(Chunk* chunk, std::size_t index, const Wish& wish);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   void purge(std::size_t count);  // `count` free superblocks, or all that hold memory

@@ -145,9 +145,10 @@ std::size_t resident_pages(void* address, std::size_t bytes) {
   return resident;
 }
 
-std::uint64_t clock_us() {
+std::uint64_t cpu_us() {
+  const KeepErrno keep;
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1000000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 

@@ -51,8 +51,8 @@ std::size_t resident_pages(void* address, std::size_t bytes);
 
 // Milliseconds of a monotonic clock, with a resolution of some milliseconds.
 std::uint64_t clock_ms();
-// Microseconds of a monotonic clock.
-std::uint64_t clock_us();
+// CPU time of the calling thread in microseconds; 0 if the system does not tell.
+std::uint64_t cpu_us();
 
 // Fills memory with unpredictable bytes from the kernel. They are not AT_RANDOM's, which the stack
 // protector and the C library use. Where the kernel gives none (before Linux 3.17, under a seccomp

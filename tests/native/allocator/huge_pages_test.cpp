@@ -34,11 +34,18 @@ bool system_has_huge_pages() {
          (line.find("[madvise]") != std::string::npos || line.find("[always]") != std::string::npos);
 }
 
+// A clock of CPU time, on which everything that is measured takes `step_us`.
+std::uint64_t cpu_us = 0;
+std::uint64_t step_us = 0;
+std::uint64_t test_cpu_clock() { return cpu_us += step_us; }
+
 class HugePagesTest : public testing::Test {
  protected:
   HugePagesTest() {
+    step_us = 0;
     test::now_ms = 1'000'000;
     region.settings.clock = test::test_clock;
+    region.use_cpu_clock(test_cpu_clock);
   }
   ~HugePagesTest() override { test::abandon(region); }
   void SetUp() override {
@@ -47,11 +54,6 @@ class HugePagesTest : public testing::Test {
     }
   }
 
-  // Lets the process run for so long that huge pages may take seconds.
-  void run_long() {
-    region.give(take(kSuperblockBytes).front(), 1);
-    test::now_ms += 1'000'000;
-  }
   // Takes superblocks for a class and writes them all over.
   std::vector<Superblock*> take(std::size_t bytes, bool small = true) {
     std::vector<Superblock*> taken;
@@ -80,6 +82,16 @@ class HugePagesTest : public testing::Test {
     }
     return bytes;
   }
+  // Halves that got a huge page with their first access.
+  [[nodiscard]] std::size_t first_accesses() const {
+    return sum("AnonHugePages") / HugePages::kHalfBytes - region.statistics().collapses;
+  }
+  void give_all(const std::vector<Superblock*>& taken) {
+    for (Superblock* const one : taken) {
+      region.give(one, 1);
+    }
+    region.purge_all();
+  }
   [[nodiscard]] std::size_t chunks() const { return region.bytes() / kChunkBytes; }
 
   Region region;
@@ -91,7 +103,6 @@ TEST_F(HugePagesTest, ASmallHeapHasNone) {
 }
 
 TEST_F(HugePagesTest, ALargeClassGetsThemForALittleMemory) {
-  run_long();
   const std::size_t bytes = 128 * kMiB;
   take(bytes);
   const std::size_t expected = bytes - HugePages::kSmallHeap - 2 * kChunkBytes;
@@ -101,6 +112,7 @@ TEST_F(HugePagesTest, ALargeClassGetsThemForALittleMemory) {
 }
 
 TEST_F(HugePagesTest, FullHalvesAreCollapsedWithinTheBudget) {
+  step_us = 300;
   take(40 * kMiB);
   const std::size_t before = region.statistics().collapses;
   take(40 * kMiB);  // the clock stands still: there is no budget
@@ -111,18 +123,39 @@ TEST_F(HugePagesTest, FullHalvesAreCollapsedWithinTheBudget) {
 }
 
 TEST_F(HugePagesTest, SlowFirstAccessesAreBounded) {
-  HugePages huge;
-  Chunk* const chunk = chunk_of(take(kSuperblockBytes).front());
-  chunk->huge = 3;
-  for (int i = 0; i < 10; ++i) {
-    huge.count_first_access(chunk, 200);  // about 0.1 ms less for both halves than their page faults
-  }
-  EXPECT_TRUE(huge.may_ask(0));
-  EXPECT_EQ(chunk->huge, 3);
-  huge.count_first_access(chunk, 4'000);  // 3.7 ms more; 1.1 ms were saved before
-  EXPECT_FALSE(huge.may_ask(250));
-  EXPECT_TRUE(huge.may_ask(270));
-  EXPECT_EQ(chunk->huge, 1);
+  step_us = 4'000;
+  const std::size_t bytes = 128 * kMiB;
+  take(bytes);
+  EXPECT_EQ(first_accesses(), 1U) << "the first one shows that they are slow";
+  EXPECT_LE(sum("Rss"), bytes + chunks() * kSuperblockBytes + HugePages::kHalfBytes);
+  test::now_ms += 1'000;  // 10 ms, of which one access takes 3.7 more than page faults
+  take(bytes);
+  EXPECT_GE(first_accesses(), 3U);
+  EXPECT_LE(first_accesses(), 4U);
+  test::now_ms += 1'000'000;  // at most 100 ms are saved up
+  take(bytes);
+  EXPECT_GE(first_accesses(), 20U);
+  EXPECT_LE(first_accesses(), 32U);
+  EXPECT_LE(sum("Rss"), 3 * bytes + chunks() * kSuperblockBytes + HugePages::kHalfBytes);
+}
+
+TEST_F(HugePagesTest, FastAccessesPayForFewSlowOnes) {
+  give_all(take(512 * kMiB));
+  cpu_us = 0;
+  step_us = 4'000;
+  give_all(take(512 * kMiB));                         // purged chunks and halves count again
+  const std::size_t measured = cpu_us / step_us / 2;  // the clock is read twice
+  EXPECT_GE(measured, 10U);
+  EXPECT_LE(measured, 30U) << "100 ms are saved up at most";
+}
+
+TEST_F(HugePagesTest, AHalfThatWasRefusedGivesEverythingBack) {
+  step_us = 4'000;
+  std::vector<Superblock*> taken = take(64 * kMiB);
+  std::shuffle(taken.begin(), taken.end(), std::mt19937(3));
+  give_all(taken);
+  EXPECT_LE(sum("Rss"), chunks() * 2 * platform::page_size());
+  EXPECT_EQ(region.statistics().used_bytes, 0U);
 }
 
 TEST_F(HugePagesTest, ARefusalCostsNothing) {
@@ -155,7 +188,6 @@ TEST_F(HugePagesTest, AHalfWithAbsentPagesIsNotCollapsed) {
 }
 
 TEST_F(HugePagesTest, PurgingGivesEverythingBack) {
-  run_long();
   std::vector<Superblock*> taken = take(128 * kMiB);
   std::shuffle(taken.begin(), taken.end(), std::mt19937(1));
   for (std::size_t i = 0; i < taken.size(); ++i) {
@@ -170,7 +202,6 @@ TEST_F(HugePagesTest, PurgingGivesEverythingBack) {
 }
 
 TEST_F(HugePagesTest, ATenthIsAsSmallAsWithoutHugePages) {
-  run_long();
   std::vector<Superblock*> taken = take(128 * kMiB);
   std::shuffle(taken.begin(), taken.end(), std::mt19937(1));
   const std::size_t left = taken.size() / 10;

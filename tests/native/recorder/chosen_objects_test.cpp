@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "recorder/real.h"
+
 namespace heapwright::recorder {
 namespace {
 
@@ -93,6 +95,45 @@ TEST(ChosenObjects, HaveTheirBitWhileOtherThreadsClearIt) {
   EXPECT_EQ(missed, 0U);
   EXPECT_EQ(lost, 0U);
   EXPECT_FALSE(may_be_chosen(address(60, 0)));
+}
+
+// The bits of a word change at the same time: no change may undo another one.
+TEST(ChosenObjects, KeepTheOtherBitsOfTheirWord) {
+  const auto table = empty_table();
+  std::atomic<std::uint64_t> missed = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t number = 0; number < 4; ++number) {
+    threads.emplace_back([&, number] {
+      const void* const block = address(96 + number, 0);
+      for (std::size_t i = 0; i < 300'000; ++i) {
+        ChosenObject object;
+        table->insert(block, {});
+        missed += may_be_chosen(block) ? 0U : 1U;
+        table->remove(block, object);
+        missed += may_be_chosen(block) ? 1U : 0U;
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(missed, 0U);
+}
+
+TEST(ChosenObjects, TheFilterKeepsThePool) {
+  const auto table = empty_table();
+  fill_filter_of_pool();
+  const void* const block = address(filter_bit(pool) + kPoolBytes / 16, 3);  // the first after the pool
+  const void* const shared = address(filter_bit(pool) + 5, 7);               // has a bit of the pool
+  ASSERT_TRUE(table->insert(block, {}));
+  ASSERT_TRUE(table->insert(shared, {}));
+  clear_filter();
+  EXPECT_FALSE(may_be_chosen(block));
+  ChosenObject object;
+  EXPECT_TRUE(table->remove(shared, object));
+  for (std::size_t at = 0; at < kPoolBytes; at += 16) {
+    ASSERT_TRUE(may_be_chosen(pool + at));
+  }
 }
 
 }  // namespace
