@@ -2,7 +2,7 @@
 # compilers; gcc.sh and clang.sh read this file.
 functions=10; levels=O2; sources= # g++ in short: tests/allocator/test_programs.py
 # The six largest files: all of them would take minutes under each malloc.
-[ "$SIZE" = long ] && functions=150 && levels="O0 O2 O3" && sources=$(wc -c "$ROOT"/native/*/*.cpp "$ROOT"/native/trace/raw/*.cpp | sort -rn | sed -n "2,7s/^ *[0-9]* //p")
+[ "$SIZE" = long ] && functions=80 && levels="O0 O2 O3" && sources=$(wc -c "$ROOT"/native/*/*.cpp "$ROOT"/native/trace/raw/*.cpp | sort -rn | sed -n "2,7s/^ *[0-9]* //p")
 "$PYTHON" - "$functions" <<'PYTHON'
 import random, sys
 source, many = random.Random(7), int(sys.argv[1])
