@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the benchmark `pages` under each allocator and its huge-page modes: the tables in docs/results/huge-pages.md.
 
-The modes run in turns. A table gives medians over the turns, and CPU time as the ratio to glibc's of the same turn,
-with its range.
+The modes run in turns, each turn in another order. A table gives medians over the turns, and CPU time as the ratio to
+glibc's of the same turn, with its range.
 
     .venv/bin/python tools/pages_table.py -n 5 --threads 1,8
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import re
 import statistics
 import subprocess
 import sys
@@ -40,6 +42,7 @@ MODES = (
     ("tbbmalloc", "TBB_MALLOC_USE_HUGE_PAGES", "1"),
 )
 MIB = 1 << 20
+HEADER = f"| mode | grown | fallen | grown again | CPU time |\n|{'---|' * 5}\n"
 PHASES = ("grown", "fallen", "regrown")
 
 
@@ -78,13 +81,16 @@ def main() -> None:
     for threads in (int(word) for word in args.threads.split(",")):
         runs: dict[tuple[str, str, str], list[dict[str, Any]]] = {mode: [] for mode in modes}
         for turn in range(args.rounds):
-            for mode in modes:
+            # In another order each time: a process that follows one with huge pages finds warm ones.
+            for mode in random.Random(turn).sample(modes, len(modes)):
                 runs[mode].append(_run(here[mode[0]], mode[1], mode[2], threads, args.mib, turn + 1))
-        sys.stdout.write(f"threads: {threads}\n\n| mode | grown | fallen | grown again | CPU time |\n|{'---|' * 5}\n")
+        many = "s" * (threads > 1)
+        sys.stdout.write(f"{threads} thread{many}:\n\n{HEADER}")
         for mode in modes:
-            name, _, value = mode
-            version = here[name].version or ""
-            label = f"{name} {version.split('+')[0].split('-')[0]}{f', `{value}`' if value else ''}"
+            name, variable, value = mode
+            version = re.split(r"[-+ ]", here[name].version or "")[0]
+            setting = value if "=" in value or ":" in value else f"{variable}={value}"
+            label = f"{name} {version}{f', `{setting}`' if value else ''}"
             sys.stdout.write(_row(label, runs[mode], runs[modes[0]]) + "\n")
         sys.stdout.flush()
 

@@ -4,7 +4,7 @@
 //
 // The fast paths are a few instructions and a jump to the real function:
 //
-//     malloc   count down; not zero, and less than 1 KiB: real malloc
+//     malloc   less than 1 KiB; count down, not below zero: real malloc
 //     free     a bit of the filter is 0: real free
 #pragma once
 
@@ -15,8 +15,17 @@
 
 namespace heapwright::recorder {
 
+// Whether the fast path may take a request; counts it if it is small.
+[[gnu::always_inline]] inline bool is_fast(std::size_t size) {
+  return size < kDrawBytes && --sample_self.left >= 0;
+}
+
+// The slow path counts what is_fast() did not.
+inline void count_large(std::size_t size) { sample_self.left -= size < kDrawBytes ? 0 : 1; }
+
 template <class F>
 [[gnu::noinline]] void* on_alloc_slow(Tag kind, std::size_t size, int alignment_log2, F real_call) {
+  count_large(size);
   ThreadState& self = self_state;
   const int level = choose(sample_self, size);
   // In kAllocator the allocator calls for itself. In kRecorder a signal handler has interrupted the
@@ -46,7 +55,7 @@ template <class F>
 
 template <class F>
 [[gnu::always_inline]] inline void* on_alloc(Tag kind, std::size_t size, F real_call) {
-  if (HEAPWRIGHT_LIKELY(--sample_self.left >= 0 && size < kDrawBytes)) {
+  if (HEAPWRIGHT_LIKELY(is_fast(size))) {
     return real_call();
   }
   return on_alloc_slow(kind, size, -1, real_call);
@@ -54,7 +63,7 @@ template <class F>
 
 template <class F>
 [[gnu::always_inline]] inline void* on_aligned_alloc(std::size_t alignment, std::size_t size, F real_call) {
-  if (HEAPWRIGHT_LIKELY(--sample_self.left >= 0 && size < kDrawBytes)) {
+  if (HEAPWRIGHT_LIKELY(is_fast(size))) {
     return real_call();
   }
   const int alignment_log2 = alignment <= 1 ? 0 : static_cast<int>(std::bit_width(alignment - 1));
@@ -82,6 +91,7 @@ template <class F>
 // A realloc ends one object and begins another, which draws for itself (sampling.h).
 template <class F>
 [[gnu::noinline]] void* on_sampled_realloc(void* block, std::size_t size, F real_call) {
+  count_large(size);
   ThreadState& self = self_state;
   const bool from_program = self.location == Location::kProgram;
   const int level = size == 0 ? -1 : choose(sample_self, size);
@@ -110,7 +120,7 @@ template <class F>
 template <class F>
 [[gnu::always_inline]] inline void* on_realloc(ThreadState& /*self*/, void* block, std::size_t size,
                                                bool /*borrow_writer*/, F real_call) {
-  if (HEAPWRIGHT_LIKELY(size != 0 && --sample_self.left >= 0 && size < kDrawBytes && !may_be_chosen(block))) {
+  if (HEAPWRIGHT_LIKELY(size != 0 && is_fast(size) && !may_be_chosen(block))) {
     return real_call();
   }
   return on_sampled_realloc(block, size, real_call);
