@@ -92,6 +92,7 @@ def main() -> None:
             setting = value if "=" in value or ":" in value else f"{variable}={value}"
             label = f"{name} {version}{f', `{setting}`' if value else ''}"
             sys.stdout.write(_row(label, runs[mode], runs[modes[0]]) + "\n")
+        sys.stdout.write("\n")
         sys.stdout.flush()
 
 
