@@ -12,7 +12,7 @@ constexpr std::size_t kInHalf = kSuperblocksInChunk / 2;
 
 // The superblocks of a half; the first half's superblock 0 is not in its chunk's masks.
 constexpr std::uint64_t mask_of_half(std::size_t half) {
-  return half == 0 ? 0xffff'fffeU : 0xffff'ffff'0000'0000U;
+  return half == 0 ? 0xffff'fffeU : HugePages::kSecondHalf;
 }
 
 char* begin_of(Chunk* chunk, std::size_t half) {

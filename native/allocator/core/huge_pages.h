@@ -19,9 +19,10 @@
 //   blocks and large classes are often accessed in part only.
 // - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is collapsed
 //   into a huge page.
-// - Collapses may take 1 % of the process's run time, and first accesses to huge pages 1 % more than the
-//   page faults that they save; otherwise none is asked for. Both may save up for 0.1 s. A first access
-//   clears 2 MiB: some 200 µs, and 4 ms in a virtual machine whose host must find the memory first.
+// - Collapses may take 1 % of the process's run time. First accesses to huge pages may take 1 % of it more
+//   than the page faults that they save; beyond that, no huge page is asked for. Of either share at most
+//   0.1 s may be unused. A first access clears 2 MiB, which takes some 200 µs, or 4 ms in a virtual machine
+//   whose host must find the memory first.
 // - Before a part of a half is purged, the half loses `huge`. Otherwise the kernel would fill it again.
 //
 // Whether the system gives huge pages is not read but tried: a huge page is resident as a whole after
@@ -47,6 +48,7 @@ class HugePages {
   static constexpr std::size_t kHalfBytes = kChunkBytes / 2;
   static constexpr std::size_t kShare = 16;
   static constexpr std::uint8_t kBothHalves = 3;
+  static constexpr std::uint64_t kSecondHalf = 0xffff'ffff'0000'0000U;  // its superblocks
   static constexpr std::size_t kLargestBlockBytes = 4096;  // larger blocks are often accessed in part only
 
   // Counts a superblock that a class takes (+1) or returns (−1).
@@ -96,19 +98,18 @@ class HugePages {
   [[nodiscard]] std::size_t collapses() const { return collapses_; }
 
  private:
-  static constexpr std::uint64_t kBudget = 100;       // each of both may take 1/kBudget of the run time
-  static constexpr std::int64_t kPageFaultsUs = 256;  // what the page faults of a half take at least
-  static constexpr std::int64_t kMostSavedUs = 100'000;
-  static constexpr std::uint64_t kSecondHalf = 0xffff'ffff'0000'0000U;
-  static constexpr std::uint64_t kInVain = 10;       // a look without a collapse counts as so many
-  static constexpr std::size_t kResidentParts = 32;  // at most one of so many parts may be absent
+  static constexpr std::uint64_t kBudget = 100;           // each share is 1/kBudget of the run time
+  static constexpr std::int64_t kPageFaultsUs = 256;      // least time of the page faults of a half
+  static constexpr std::int64_t kMostUnusedUs = 100'000;  // of a share
+  static constexpr std::uint64_t kInVain = 10;            // a look without a collapse counts as so many
+  static constexpr std::size_t kResidentParts = 32;       // at most one of so many parts may be absent
 
   static std::int64_t share(std::uint64_t run_ms) {
     return static_cast<std::int64_t>(run_ms * 1000 / kBudget);
   }
-  // Adds to a sum of time, which is never so low that more than kMostSavedUs are left.
+  // Adds to the time used of a share, of which at most kMostUnusedUs are unused before.
   static void spend(std::int64_t& sum, std::int64_t us, std::uint64_t run_ms) {
-    sum = std::max(sum, share(run_ms) - kMostSavedUs) + us;
+    sum = std::max(sum, share(run_ms) - kMostUnusedUs) + us;
   }
   bool collapse(Chunk* chunk, std::size_t half, std::uint64_t run_ms);
 

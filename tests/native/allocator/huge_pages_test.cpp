@@ -132,7 +132,7 @@ TEST_F(HugePagesTest, SlowFirstAccessesAreBounded) {
   take(bytes);
   EXPECT_GE(first_accesses(), 3U);
   EXPECT_LE(first_accesses(), 4U);
-  test::now_ms += 1'000'000;  // at most 100 ms are saved up
+  test::now_ms += 1'000'000;  // at most 100 ms of the share are unused
   take(bytes);
   EXPECT_GE(first_accesses(), 20U);
   EXPECT_LE(first_accesses(), 32U);
@@ -146,7 +146,7 @@ TEST_F(HugePagesTest, FastAccessesPayForFewSlowOnes) {
   give_all(take(512 * kMiB));                         // purged chunks and halves count again
   const std::size_t measured = cpu_us / step_us / 2;  // the clock is read twice
   EXPECT_GE(measured, 10U);
-  EXPECT_LE(measured, 30U) << "100 ms are saved up at most";
+  EXPECT_LE(measured, 30U) << "at most 100 ms of the share are unused";
 }
 
 TEST_F(HugePagesTest, AHalfThatWasRefusedGivesEverythingBack) {
