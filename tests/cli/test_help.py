@@ -36,3 +36,13 @@ def test_the_verbs_stand_in_groups_on_one_screen() -> None:
     assert groups == ["main", "services", "traces", "allocators", "clusters", "set-up"]
     listed = [line.split()[0] for line in lines if line.startswith("    ") and len(line.split()) > 1]
     assert listed == list(verbs_of(build_parser()))
+
+
+@pytest.mark.parametrize(
+    ("verb", "ending"),
+    [("link", " -- COMMAND [ARG ...]"), ("run", " [-- COMMAND [ARG ...]]"), ("inspect", " [-- COMMAND [ARG ...]]")],
+)
+def test_the_usage_names_the_command_of_a_verb(verb: str, ending: str) -> None:
+    usage = verbs_of(build_parser())[verb].format_help().partition("\n\n")[0]
+    assert usage.endswith(ending)
+    assert "COMMAND" not in verbs_of(build_parser())["apply"].format_usage()

@@ -78,6 +78,8 @@ class Parser(argparse.ArgumentParser):
         return self._with_command(usage + "\n").rstrip("\n") + empty + rest
 
     def _with_command(self, usage: str) -> str:
+        # A verb sets `takes_command`: True, or "optional" if it does something without a command. With --workload or
+        # --trace no verb needs one.
         takes = self.get_default("takes_command")
         if not takes:
             return usage
