@@ -100,9 +100,10 @@ def main() -> None:
     sampling = Sampling(rate=args.sample, max_bytes=args.max_size, max_percent=args.max_cost)
     with tempfile.TemporaryDirectory() as name:
         folder, raw = Path(name), Path(name) / "raw"
+        built = programs(folder)
         runs: dict[str, Callable[[Mapping[str, str]], float]] = {
             title: lambda env, command=command: cpu([LONGER.get(w, w) for w in command], dict(env))  # type: ignore[misc]
-            for title, command in programs(folder).items()
+            for title, command in built.items()
         }
         if shutil.which("redis-server"):
             runs["redis-server"] = lambda env: redis_cpu(folder, env)
@@ -131,7 +132,7 @@ def main() -> None:
             print(
                 f"\nA malloc and a free: {more[0] / 1e6:.1f} instructions without, {more[1] / 1e6:.1f} with the sample."
             )
-            churn = [programs(folder)["churn"][0], "300000"]
+            churn = [built["churn"][0], "300000"]
             print(f"\n| churn, {churn[1]} rounds | accesses that miss 1 MiB | ratio |\n|---|---|---|")
             plain = misses(churn, os.environ)
             print(f"| without | {plain:,} | 1 |")
