@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heapwright.allocators.registry import get_allocator
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.measure.host import describe_host
-from heapwright.study.open import default_path, open_or_begin
+from heapwright.study.open import changed_since, default_path, open_or_begin
 from heapwright.study.options import EXTENSIBLE, Options, conflicts, parse_budget
 from heapwright.study.store import read_study
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -191,6 +191,24 @@ def test_other_words_about_a_parameter_are_no_other_space(begin: Callable[..., O
 def test_another_parameter_space_is_refused(begin: Callable[..., Options]) -> None:
     begin()
     refused("searches another parameter space than toy's is now", begin, allocator=toy_allocator(number("only")))
+
+
+def test_another_build_of_an_allocator_begins_a_new_study(begin: Callable[..., Options], tmp_path: Path) -> None:
+    library, moved = tmp_path / "libtoy.so", tmp_path / "moved/libtoy.so"
+    library.write_text("first build")
+    toy = replace(toy_allocator(), path=str(library))
+    begin(allocator=toy)
+    moved.parent.mkdir()
+    moved.write_text("first build")
+    begin(allocator=replace(toy, path=str(moved)))
+    assert not (tmp_path / "s.1.study").exists()
+    assert not changed_since(tmp_path / "s.study")
+    moved.write_text("second build")
+    begin(allocator=replace(toy_allocator(number("only")), path=str(moved)))
+    assert (tmp_path / "s.1.study").exists()
+    moved.write_text("third build")
+    sentence = f"an allocator has changed since the study was made ({moved} changed)"
+    assert changed_since(tmp_path / "s.study") == sentence
 
 
 def test_another_machine_is_refused(begin: Callable[..., Options], monkeypatch: pytest.MonkeyPatch) -> None:

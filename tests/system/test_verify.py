@@ -87,6 +87,50 @@ def test_a_rebuilt_program_is_said_by_each_verb_and_tuned_anew(there: Heapwright
     assert done.err.count("\n") == 1
 
 
+def test_another_build_of_an_allocator_is_said_and_tuned_anew(heapwright: Heapwright) -> None:
+    """The reference of a study with one allocator is this allocator at its defaults, so `run` always loads it."""
+    rows = {a["name"]: a for a in json.loads(heapwright("allocators", "--json", "-").out)["allocators"]}
+    library = heapwright.folder / "libmine.so"
+    shutil.copy(rows["exgen"]["path"], library)
+    (heapwright.folder / "mine.toml").write_text(
+        f"""
+        [allocator]
+        name = "mine"
+        preload = "{library}"
+        env = "HEAPWRIGHT_{{KEY}}"
+        [[param]]
+        key = "keep"
+        explain = "bytes of free memory"
+        type = "int"
+        low = 65536
+        high = 1073741824
+        default = "built in"
+        """
+    )
+    tune = (
+        "tune",
+        "--space",
+        "mine.toml",
+        "--budget",
+        "2",
+        "--pairs",
+        "6:6",
+        "--study",
+        "s.study",
+        "--",
+        "perl",
+        "-e1",
+    )
+    assert heapwright(*tune).status == 0
+    assert heapwright("run", "s.study", "--", "perl", "-e1").err == ""
+    shutil.copy(rows["reaper"]["path"], library)
+    done = heapwright("run", "s.study", "--", "perl", "-e1")
+    assert f"warning: the allocator has changed since the study was made ({library} was rebuilt" in done.err
+    done = heapwright(*tune)
+    assert "a new study begins, the old one is kept as s.1.study" in done.err
+    assert heapwright("run", "s.study", "--", "perl", "-e1").err == ""
+
+
 @pytest.mark.long
 def test_the_same_command_on_another_build_begins_a_new_study(tuned: Heapwright) -> None:
     folder = tuned.folder

@@ -55,6 +55,11 @@ class Allocator:
         """Whether it is linked into the program, and serves it without being preloaded."""
         return bool(self.file.allocator.program)
 
+    @property
+    def library(self) -> str | None:
+        """The file that holds it: the first that is preloaded, or the C library; None where it cannot be told."""
+        return self.preload.partition(":")[0] or self.path
+
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that run a program under this allocator; other preloaded libraries follow it."""
         return {**needing(self.env, base), **preloading(self.preload, base)}

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.local import all_spaces, local_environment
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import read_study, study_errors
-    from heapwright.workload.program import command_changes
+    from heapwright.workload.program import allocator_changes, command_changes
 
     workload = read_workload(args)
     input_ = read_inputs(args, workload)[0]
@@ -67,14 +67,18 @@ def run(args: argparse.Namespace) -> int:
             env |= added
     if instead:
         say(f"{config.allocator} is loaded from {instead}, because the study's library is not on this machine")
+    library = instead or config.env.get("LD_PRELOAD", "").partition(":")[0]
     if recordings is not None:
         if verified is None or verified["verdict"] != "holds":
             say(f"predicted by replays, not proven: 'heapwright verify {args.study} -- CMD' proves it")
     elif Path(measured).name != Path(command[0]).name:
         say(f"the study measured another program, {measured}; its claim does not cover {command[0]}")
-    elif identity is not None and (changes := command_changes(identity, [program, *command[1:]], workload.cwd)):
-        warn(f"{changed_sentence(changes)}; 'heapwright verify {args.study}' checks whether its gain still holds")
-    library = instead or config.env.get("LD_PRELOAD", "").partition(":")[0]
+    elif identity is not None:
+        hint = f"'heapwright verify {args.study}' checks whether its gain still holds"
+        if changes := command_changes(identity, [program, *command[1:]], workload.cwd):
+            warn(f"{changed_sentence(changes)}; {hint}")
+        if library and (changes := allocator_changes(identity, {config.allocator: library})):
+            warn(f"{changed_sentence(changes, 'the allocator')}; {hint}")
     barrier = None if config.is_default else find_barrier(program, config.allocator, library)
     if barrier is not None:
         warn(str(barrier))

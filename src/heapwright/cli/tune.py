@@ -86,7 +86,9 @@ def add_parser(verbs: Any) -> None:
         "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
     )
     parser.add_argument(
-        "--same-program", action="store_true", help="continue a study even if its program was rebuilt or changed"
+        "--same-program",
+        action="store_true",
+        help="continue a study even if its program or an allocator was rebuilt or changed",
     )
     parser.add_argument(
         "--report",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from heapwright.study.view import Pick, StudyView
     from heapwright.tuning.verify import Verification
     from heapwright.workload.model import Workload
+    from heapwright.workload.program import ProgramIdentity
 
 _EPILOG = """\
 examples:
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.model import whole_only, with_prefix
-    from heapwright.workload.program import ProgramIdentity, program_changes
+    from heapwright.workload.program import ProgramIdentity
 
     with read_study(args.study) as store, study_errors(args.study):
         view, spaces, identity = view_of(store), all_spaces(store.meta), program_of(store) or ProgramIdentity()
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
             f"{args.study} is a study of recordings, so it has no command to run",
             "give the real load: -- CMD, or --workload FILE",
         )
-    notes = [] if given else program_changes(identity)
+    if given:
+        identity = ProgramIdentity(allocators=identity.allocators)
     with _workload(args, view.workload) as workload:
         if workload.file.prefix is None:
             workload = with_prefix(workload, view.prefix)
@@ -125,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
                 f"the study measured only a prefix of each run, but {why}", "verify the program that the study measured"
             )
         refuse_uncompared(workload, view.objectives)
-        found, notes = _verified(args, view, pick, spaces, workload, notes)
+        found, notes = _verified(args, view, pick, spaces, workload, identity)
         if view.recordings is not None:
             notes += _keep(args.study, view, pick, found, workload)
     if args.json:
@@ -185,7 +187,12 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
 
 
 def _verified(
-    args: argparse.Namespace, view: StudyView, pick: Pick, spaces: dict[str, Any], workload: Workload, notes: list[str]
+    args: argparse.Namespace,
+    view: StudyView,
+    pick: Pick,
+    spaces: dict[str, Any],
+    workload: Workload,
+    identity: ProgramIdentity,
 ) -> tuple[Verification, list[str]]:
     """Run the pairs and judge them.
 
@@ -195,7 +202,7 @@ def _verified(
         pick: the pick to verify.
         spaces: parameter-space file of each allocator, as the study stores it.
         workload: what to run.
-        notes: remarks so far.
+        identity: the files of the study that are to be the same now.
 
     Returns:
         The verdict, and all remarks for the user.
@@ -212,11 +219,12 @@ def _verified(
     from heapwright.tuning.session import metering
     from heapwright.tuning.verify import refused, verify
     from heapwright.workload.execute import Executor
+    from heapwright.workload.program import allocator_changes, program_changes
 
     options = msgspec.convert(view.options, Options, strict=False)
     base = workload.base_environment()
     notes = [
-        *notes,
+        *program_changes(identity),
         *(f"this machine differs from the study's: {text}" for text in differences(view.host, describe_host())),
     ]
     local: list[Config] = []
@@ -229,7 +237,9 @@ def _verified(
         env, instead = dict(config.env), ""
         if env and workload.container is None:
             env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
-        notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
+            library = instead or env.get("LD_PRELOAD", "").partition(":")[0]
+            notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
+            notes += allocator_changes(identity, {config.allocator: library}) if library else []
         local.append(dataclasses.replace(config, env=env))
     default, choice = local
     why = _unreached(choice, spaces, workload, base)

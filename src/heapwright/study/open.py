@@ -30,7 +30,14 @@ from heapwright.study.prefix import kept_prefix
 from heapwright.study.program import changed_sentence, program_of
 from heapwright.study.store import FOLDERS, Store, open_study, read_study, study_errors
 from heapwright.workload.model import Workload
-from heapwright.workload.program import ProgramIdentity, identify_program, program_changes, search_changes
+from heapwright.workload.program import (
+    ProgramIdentity,
+    allocator_changes,
+    identify_file,
+    identify_program,
+    program_changes,
+    search_changes,
+)
 from heapwright.workload.work_done import stand_ins
 
 _TEXTS = ("explain", "hazard")  # of a parameter or a gate, for the report
@@ -62,7 +69,7 @@ def open_or_begin(
     tell: Callable[[str], None] = lambda _: None,
     added: Sequence[SpaceFile] = (),
 ) -> tuple[Store, Options]:
-    """Open the study at this path. Begin it if it is new, or if its program was another build.
+    """Open the study at this path. Begin it if it is new, or if its program or an allocator was another build.
 
     Args:
         path: the study file.
@@ -70,7 +77,7 @@ def open_or_begin(
         allocators: the allocators to search.
         given: the options that the user named; the others are those of the stored study, or the defaults.
         reproduce: the command line that makes the study again.
-        same_program: whether to go on with a study although its program has changed.
+        same_program: whether to go on with a study although its program or an allocator has changed.
         tell: receives the message that a study of another build was renamed.
         added: spaces that the user adds to those of the allocators.
 
@@ -78,13 +85,15 @@ def open_or_begin(
         HeapwrightError: the file holds a study of another command, setting space, machine or environment, or
             one begun with other options.
     """
-    _put_aside_if_changed(path, workload, given, same_program, tell)
+    paths = {a.name: a.library for a in allocators if a.library and workload.container is None}
+    _put_aside_if_changed(path, workload, paths, given, same_program, tell)
     store = open_study(path)
     try:
         stored = store.meta.options
         if not stored:
             options = _with_budget(msgspec.convert(given, Options), given)
             identity = identify_program(workload, _code_of(options.method))
+            identity.allocators = {name: f for name, p in paths.items() if (f := identify_file(p)) is not None}
             store.forget_files()
             store.update(
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -113,9 +122,14 @@ def open_or_begin(
 
 
 def _put_aside_if_changed(
-    path: Path, workload: Workload, given: dict[str, Any], same_program: bool, tell: Callable[[str], None]
+    path: Path,
+    workload: Workload,
+    paths: Mapping[str, str],
+    given: dict[str, Any],
+    same_program: bool,
+    tell: Callable[[str], None],
 ) -> None:
-    """Rename a study that cannot go on, with the files beside it: of another build of the program, or of prefixes.
+    """Rename a study that cannot go on, with the files beside it: of another build of its files, or of prefixes.
 
     A study that measures prefixes because its time was short ends with that time.
     """
@@ -130,7 +144,7 @@ def _put_aside_if_changed(
             early = kept_prefix(store) if same and longer else None
     except HeapwrightError:  # opening it for writing reports the error
         return
-    why = _what_changed(identity, "a recording" if workload.replays else "the program")
+    why = _what_changed(identity, "a recording" if workload.replays else "the program", paths)
     if not why and early is not None:
         why = f"its budget held only {early.prefix.shown()}"
     if why:
@@ -143,18 +157,26 @@ def _code_of(method: str) -> list[Path]:
     return [source] if source else []
 
 
-def _what_changed(identity: ProgramIdentity | None, what: str) -> str:
-    """Return a sentence about the program or the search's code, if it has changed; else an empty text."""
+def _what_changed(identity: ProgramIdentity | None, what: str, paths: Mapping[str, str]) -> str:
+    """Return a sentence about the program, an allocator or the search's code, if it has changed; else an empty text.
+
+    Args:
+        identity: what the study stores; None if it does not tell.
+        what: what the study is of.
+        paths: name of each allocator to compare → where its library is now.
+    """
     if identity is None:
         return ""
     if changes := program_changes(identity):
         return changed_sentence(changes, what)
+    if changes := allocator_changes(identity, paths):
+        return changed_sentence(changes, "an allocator")
     changes = search_changes(identity)
     return changed_sentence(changes, "code of the search") if changes else ""
 
 
 def changed_since(path: Path) -> str:
-    """Return a sentence about changes since a study was made: of its program, its recordings or the search's code.
+    """Return a sentence about changes since a study was made: of its program, recordings, allocators or search code.
 
     Returns:
         An empty text if nothing has, or if the study does not tell.
@@ -163,7 +185,9 @@ def changed_since(path: Path) -> str:
         HeapwrightError: the study cannot be read.
     """
     with read_study(path) as store, study_errors(path):
-        return _what_changed(program_of(store), "a recording" if store.meta.recordings else "the program")
+        identity = program_of(store)
+        paths = {name: file.path for name, file in identity.allocators.items()} if identity else {}
+        return _what_changed(identity, "a recording" if store.meta.recordings else "the program", paths)
 
 
 def put_aside(path: Path) -> Path:

@@ -1,9 +1,9 @@
 """Identifies the build of a program, so that a claim is not applied to another build.
 
 A study stores the identity of the files that its runs depend on: the executable, the interpreter of a script, the
-libraries that the loader lists (with the C library), and the files that the command and its inputs name. If size and
-modification time are equal, a file is unchanged. Otherwise its build id decides, or without one its content. Of inputs
-above 64 MiB only the size, the first and the last MiB are compared.
+libraries that the loader lists (with the C library), the files that the command and its inputs name, and the libraries
+of the allocators. If size and modification time are equal, a file is unchanged. Otherwise its build id decides, or
+without one its content. Of inputs above 64 MiB only the size, the first and the last MiB are compared.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class ProgramIdentity(msgspec.Struct):
         files: regular files that the command, its inputs and its load name.
         search_code: code that only the search uses: the module of a search method of another package, and the files
             of the workload's [objective]. Another version of it is another search, but the same program.
+        allocators: name of each allocator that is searched → its library.
         settled: whether files that the program itself writes are left out already.
         image: name of the image that the program runs in; empty for this machine.
         image_digest: the digest of the image.
@@ -67,6 +68,7 @@ class ProgramIdentity(msgspec.Struct):
     libraries: list[FileIdentity] = []
     files: list[FileIdentity] = []
     search_code: list[FileIdentity] = []
+    allocators: dict[str, FileIdentity] = {}
     settled: bool = False
     image: str = ""
     image_digest: str = ""
@@ -117,6 +119,17 @@ def program_changes(then: ProgramIdentity) -> list[str]:
 def search_changes(then: ProgramIdentity) -> list[str]:
     """Return the changes of the code that only the search uses, one phrase each; empty if there are none."""
     return [phrase for file in then.search_code if (phrase := file_change(file))]
+
+
+def allocator_changes(then: ProgramIdentity, paths: Mapping[str, str]) -> list[str]:
+    """Return the changes of allocators' libraries, one phrase each; empty if there are none.
+
+    Args:
+        then: the identity that the study stores.
+        paths: name of each allocator to compare → where its library is now.
+    """
+    pairs = ((then.allocators[name], path) for name, path in paths.items() if name in then.allocators)
+    return [phrase for file, path in pairs if (phrase := file_change(file, path))]
 
 
 def command_changes(then: ProgramIdentity, command: Sequence[str], cwd: Path) -> list[str]:
