@@ -161,8 +161,8 @@ def _what_changed(identity: ProgramIdentity | None, what: str, paths: Mapping[st
     """Return a sentence about the program, an allocator or the search's code, if it has changed; else an empty text.
 
     Args:
-        identity: what the study stores; None if it does not tell.
-        what: what the study is of.
+        identity: the one in the study; None if unknown.
+        what: "the program" or "a recording".
         paths: name of each allocator to compare → where its library is now.
     """
     if identity is None:
