@@ -10,16 +10,24 @@ from pathlib import Path
 
 # Native programs and libraries. In an installation by `make dev` it is a link.
 NATIVE = Path(__file__).parent / "_native"
+_MAX_LINKS = 40  # as in the kernel
 
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
     """Create an empty file with a random name beside `path`; rename it to `path` if the block succeeds.
 
+    If `path` is a link, it stays, and the file that it names is replaced.
+
     Raises:
-        OSError: the file cannot be created or renamed.
+        OSError: the file cannot be created or renamed. The error names `path`.
     """
-    made, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=path.suffix[:20], dir=path.parent)
+    target = Path(os.path.realpath(path))
+    try:
+        made, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=target.suffix[:20], dir=target.parent)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     os.close(made)
     draft = Path(name)
     try:
@@ -27,20 +35,35 @@ def draft_of(path: Path) -> Iterator[Path]:
         mask = os.umask(0o077)  # the umask can only be read by setting it
         os.umask(mask)
         draft.chmod(0o666 & ~mask)
-        draft.replace(path)
+        draft.replace(target)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
 
 
+def is_stream(path: Path) -> bool:
+    """Whether a path names no regular file: a device, a pipe, or an open file such as /dev/stdout."""
+    if path.exists() and not path.is_file():
+        return True
+    seen = Path(os.path.abspath(path))  # noqa: PTH100 (resolve() would follow the links)
+    for _ in range(_MAX_LINKS):
+        if not seen.is_symlink():
+            return False
+        if seen.is_relative_to("/dev") or seen.is_relative_to("/proc"):
+            return True
+        seen = Path(os.path.normpath(seen.parent / seen.readlink()))
+    return False
+
+
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file under a temporary name and rename it. A device such as /dev/stderr is written directly.
+    """Write a file under a temporary name and rename it. A stream such as /dev/stderr is written directly.
 
     File names in a text may hold bytes that are not UTF-8; they are written as \\udcXX.
     """
     data = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
+    if is_stream(path):
+        with path.open("ab") as stream:  # keeps what was written to it before, if it is a file
+            stream.write(data)
         return
     with draft_of(path) as draft:
         draft.write_bytes(data)

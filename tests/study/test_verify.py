@@ -183,6 +183,7 @@ def test_a_setting_that_fails_now_is_lost(check: Verify) -> None:
 def test_a_setting_that_changes_the_output_is_lost(check: Verify) -> None:
     found = check(World(effect=cpu(0.8), prints=lambda s, _n: f"{bool(s)}"))
     assert (found.state, found.failure) == ("lost", "its output differs from the default's")
+    assert set(found.states.values()) == {"lost"}, "a CI service reads these"
 
 
 def test_a_program_that_fails_by_itself_is_a_failure(check: Verify) -> None:

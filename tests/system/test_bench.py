@@ -103,7 +103,7 @@ def test_an_allocator_against_itself(heapwright: Heapwright) -> None:
         (["servre"], "unknown suite 'servre' (did you mean 'server'?)"),
         (["--allocators", "glibcc"], "unknown allocator 'glibcc' (did you mean 'glibc'?)"),
         (["--allocators", "./no.so"], "no such allocator library: ./no.so"),
-        (["--csv", "no/where.csv"], "--csv no/where.csv: there is no directory no (create it first)"),
+        (["--csv", "no/where.csv"], "argument --csv: no/where.csv: there is no directory no (create it first)"),
     ],
 )
 def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> None:

@@ -47,7 +47,7 @@ else:
 SAY = """echo '{"operations": 10, "p99_ms": 3}'"""
 ASK = f'kill -USR1 $(cat pid); while [ "$(cat done)" != "$0" ]; do sleep 0.02; done; {SAY}'
 FREE = "kill -USR2 $(cat pid); while [ ! -e rested ]; do sleep 0.02; done"
-Run = Callable[[Server], Outcome]
+Run = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -55,19 +55,30 @@ def run(tmp_path: Path, meter: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the server above once, in a fresh directory."""
     monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
 
-    def once(server: Server, **file: Any) -> Outcome:
+    def once(server: Server, end_after: float = 0.0, **file: Any) -> Outcome:
         setup = ["sh", "-c", "rm -f up done rested pid; : > done"]
         definition = WorkloadFile(
             [sys.executable, "-c", SERVE], setup=setup, output=Output("none"), server=server, **file
         )
         workload = Workload(definition, tmp_path, (Input("default"),))
-        return Executor(workload, MeterOptions(timeout=20.0), tmp_path / "references").run(Input("default"), {})
+        return Executor(workload, MeterOptions(timeout=20.0, end_after=end_after), tmp_path / "references").run(Input("default"), {})
 
     return once
 
 
 def ready(**more: Any) -> Server:
     return Server(ready=["test", "-e", "up"], stop="SIGKILL", **more)
+
+
+def test_a_fixed_number_of_operations_counts_for_each_load(run: Run) -> None:
+    once, often = (
+        run(ready(load=["sleep", "0.2"], load_metrics=LoadMetrics(operations=100)), end_after=seconds).run.metrics
+        for seconds in (0.0, 1.1)
+    )
+    assert once["load_operations"] == 100
+    assert often["load_operations"] in (200, 300, 400, 500)
+    assert often["throughput_per_s"] == pytest.approx(often["load_operations"] / often["wall_s"])
+    assert 0 < often["throughput_per_s"] <= 500
 
 
 def test_phases_figures_cpu_and_idle_memory(run: Run) -> None:

@@ -19,6 +19,7 @@ from heapwright.cli.common import (
     write_text,
     writes_stdout,
 )
+from heapwright.cli.output_files import output_file
 from heapwright.errors import INTERRUPTED, UsageError
 
 _FULL, _QUICK = (1, 2, 4, 8), (1, 2)
@@ -59,12 +60,17 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--seed", type=positive, default=1, metavar="N", help="random seed of the order and the work (default 1)"
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line; '-' writes to stdout")
     parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown; '-' writes to stdout"
+        "--csv", type=output_file, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
     )
     parser.add_argument(
-        "--latex", type=Path, metavar="FILE", help="write the tables as LaTeX (package booktabs); '-' writes to stdout"
+        "--markdown", type=output_file, metavar="FILE", help="write the tables as Markdown; '-' writes to stdout"
+    )
+    parser.add_argument(
+        "--latex",
+        type=output_file,
+        metavar="FILE",
+        help="write the tables as LaTeX (package booktabs); '-' writes to stdout",
     )
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write figures as SVG into this directory")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run (default 60; quick: 10)")
@@ -97,14 +103,6 @@ def run(args: argparse.Namespace) -> int:
 
     writes_stdout(args)  # refuses two results
     benchmarks = choose_benchmarks(args.suite, args.quick)
-    for option, path in (
-        ("--csv", args.csv),
-        ("--markdown", args.markdown),
-        ("--latex", args.latex),
-        ("--json", args.json),
-    ):
-        if path and str(path) != "-" and not Path(path).absolute().parent.is_dir():
-            raise UsageError(f"{option} {path}: there is no directory {Path(path).parent}", "create it first")
     if args.plots and args.plots.exists() and not args.plots.is_dir():
         raise UsageError(f"--plots {args.plots} is not a directory")
     args.threads = args.threads or list(_QUICK if args.quick else _FULL)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.cli.durations import duration
+from heapwright.cli.output_files import output_file
 from heapwright.errors import UsageError
 from heapwright.terminal_text import console
 
@@ -70,9 +71,14 @@ def add_parser(verbs: Any) -> None:
         "--series", action="append", default=[], metavar="NAME", help="series of these endpoints to compare"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path("canary.jsonl"), metavar="FILE", help="samples (default canary.jsonl)"
+        "-o",
+        "--output",
+        type=output_file,
+        default=Path("canary.jsonl"),
+        metavar="FILE",
+        help="samples (default canary.jsonl)",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with both curves")
+    parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page with both curves")
     add_output_options(parser)
     parser.set_defaults(run=run)
 

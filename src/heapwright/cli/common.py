@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright import SCHEMA_VERSION
 from heapwright.cli.containers import allocators_inside, opened_container
+from heapwright.cli.output_files import json_file
 from heapwright.cli.recordings import tell_of_replay
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every verb that prints results."""
-    parser.add_argument("--json", metavar="FILE", help="write the result as one JSON object; '-' writes to stdout")
+    parser.add_argument(
+        "--json", type=json_file, metavar="FILE", help="write the result as one JSON object; '-' writes to stdout"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress and no table")
 
 

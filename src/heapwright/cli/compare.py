@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.cautions import warn_of_settings
@@ -24,6 +23,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options, meter_options
+from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import UsageError
 from heapwright.terminal_text import console, visible
@@ -76,14 +76,21 @@ def add_parser(verbs: Any) -> None:
         metavar="N",
         help="random seed of the order and the environment padding (default 1)",
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line; '-' writes to stdout")
     parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the table as Markdown; '-' writes to stdout"
+        "--csv", type=output_file, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
     )
     parser.add_argument(
-        "--latex", type=Path, metavar="FILE", help="write the table as LaTeX (package booktabs); '-' writes to stdout"
+        "--markdown", type=output_file, metavar="FILE", help="write the table as Markdown; '-' writes to stdout"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw time against memory, as .svg, .png or .pdf")
+    parser.add_argument(
+        "--latex",
+        type=output_file,
+        metavar="FILE",
+        help="write the table as LaTeX (package booktabs); '-' writes to stdout",
+    )
+    parser.add_argument(
+        "--plot", type=output_file, metavar="FILE", help="draw time against memory, as .svg, .png or .pdf"
+    )
     add_measuring_options(parser)
     add_cluster_option(parser)
     add_output_options(parser)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, seconds, write_json
+from heapwright.cli.output_files import output_file
 from heapwright.errors import HeapwrightError
 from heapwright.terminal_text import console, warn
 
@@ -54,7 +55,7 @@ def add_parser(verbs: Any) -> None:
         metavar="SECONDS",
         help="repeat until the process ends or Ctrl-C (default: every 5 seconds)",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with pictures")
+    parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page with pictures")
     add_output_options(parser)
     parser.set_defaults(run=run)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, positive, write_json
+from heapwright.cli.output_files import output_file
 from heapwright.files import write_whole
 from heapwright.terminal_text import tell, warn
 
@@ -39,7 +40,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a sample of one, packed or raw")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="MODEL", help="the file to write the model to"
+        "-o", "--output", type=output_file, required=True, metavar="MODEL", help="the file to write the model to"
     )
     parser.add_argument(
         "--model",

@@ -28,6 +28,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options
+from heapwright.cli.output_files import output_file
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.terminal_text import console, say, visible
 
@@ -82,10 +83,15 @@ def add_parser(verbs: Any) -> None:
     add_workload_option(parser)
     add_command_options(parser)
     add_container_option(parser)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every run, one per line; '-' writes to stdout")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the landscape, as .svg, .png or .pdf")
     parser.add_argument(
-        "--plot-optima", type=Path, metavar="FILE", help="draw the network of local optima, as .svg, .png or .pdf"
+        "--csv", type=output_file, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
+    )
+    parser.add_argument("--plot", type=output_file, metavar="FILE", help="draw the landscape, as .svg, .png or .pdf")
+    parser.add_argument(
+        "--plot-optima",
+        type=output_file,
+        metavar="FILE",
+        help="draw the network of local optima, as .svg, .png or .pdf",
     )
     add_measuring_options(parser)
     add_cluster_option(parser)

@@ -21,6 +21,7 @@ from heapwright.cli.common import (
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
 from heapwright.cli.measuring import add_measuring_options, meter_options
+from heapwright.cli.output_files import json_file
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, visible, warn
 
@@ -74,7 +75,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_measuring_options(parser)
     add_output_options(parser)
-    parser.add_argument("--html", metavar="FILE", help="write a page with memory over time")
+    parser.add_argument("--html", type=json_file, metavar="FILE", help="write a page with memory over time")
     parser.set_defaults(run=run, takes_command=True)
 
 

@@ -20,6 +20,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
+from heapwright.cli.output_files import output_file
 from heapwright.errors import UsageError
 from heapwright.platforms import PLATFORMS
 from heapwright.terminal_text import say, warn
@@ -63,7 +64,9 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)")
+    parser.add_argument(
+        "-o", "--output", type=output_file, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)"
+    )
     parser.add_argument("--allocator", metavar="A", help="run the command under this allocator (default: its own)")
     add_workload_option(parser, inputs="the first")
     add_container_option(parser)

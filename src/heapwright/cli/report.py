@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.cautions import warn_of_changes
+from heapwright.cli.output_files import output_file
 from heapwright.errors import UsageError
 from heapwright.terminal_text import tell
 
@@ -31,14 +32,14 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=output_file,
         metavar="FILE",
         help="the page to write (default: the name of the first study, with .html)",
     )
     parser.add_argument("--extract", type=Path, metavar="FILE.html", help="print the data of a report as JSON")
     parser.add_argument(
         "--csv",
-        type=Path,
+        type=output_file,
         metavar="FILE",
         help="write every run of the studies instead of the page, one per line: order, evaluation, stage, generation,"
         " seconds, settings, ratios and metrics; '-' writes to stdout",

@@ -30,6 +30,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options
+from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import (
     add_trace_options,
     open_recordings,
@@ -92,7 +93,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument(
         "--report",
-        type=Path,
+        type=output_file,
         metavar="FILE",
         help="where to write the report (default: the name of the study, ending in .html)",
     )

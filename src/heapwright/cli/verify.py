@@ -21,6 +21,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option, opened_container
 from heapwright.cli.durations import duration
+from heapwright.cli.output_files import output_file
 from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
 from heapwright.terminal_text import console, visible
@@ -80,7 +81,9 @@ def add_parser(verbs: Any) -> None:
         help="share of the gain that must remain, in per cent (default 50; for a gain that replays predicted, any)",
     )
     parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for a CI service")
+    parser.add_argument(
+        "--junit", type=output_file, metavar="FILE", help="write the result as JUnit XML, for a CI service"
+    )
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
 

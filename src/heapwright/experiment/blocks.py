@@ -23,6 +23,7 @@ from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import PhaseStart, RunStore, StoredRun
 from heapwright.experiment.runner import TRIES, Job, Result, Runner, Work
 from heapwright.measure.host import this_host
+from heapwright.metrics import is_plausible
 from heapwright.workload.execute import advice
 from heapwright.workload.model import Input
 from heapwright.workload.score import NO_OBJECTIVE
@@ -271,7 +272,7 @@ def _stored(result: Result, failure: str, charged_s: float) -> StoredRun:
         result.elapsed_s,
         failure,
         result.outcome.digest,
-        {} if failure else run.metrics,
+        {} if failure else {key: v if v is None or is_plausible(v) else None for key, v in run.metrics.items()},
         extra,
         run.series if keep_series else None,
     )

@@ -140,7 +140,7 @@ def _put_aside_if_changed(
             same = store.meta.identity == json.loads(json.dumps(workload.identity()))
             identity = program_of(store) if same and not same_program else None
             options = store.meta.study_options
-            longer = given.get("budget_s", options.budget_s) != options.budget_s or "evaluations" in given
+            longer = given.get("budget_s", 0.0) > options.budget_s or given.get("evaluations", 0) > 0
             early = kept_prefix(store) if same and longer else None
     except HeapwrightError:  # opening it for writing reports the error
         return

@@ -34,6 +34,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import PhaseStart, StoredRun
 from heapwright.measure.parts import Breakdown
+from heapwright.metrics import is_plausible
 from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
 
@@ -290,14 +291,14 @@ class Store:
             not all(isinstance(x, str) for x in texts)
             or not all(isinstance(x, int) for x in numbers)
             or not isinstance(elapsed_s, float)
-            or not _measured(elapsed_s)
+            or not is_plausible(elapsed_s)
         ):
             raise self._damaged("a run record has a column of the wrong type")
         charged_s = self._decoded(extra, _Extra).charged_s
         figures = self._decoded(metrics, dict[str, float | None])
         course = self._decoded(series, dict[str, list[float]]) if series is not None else None
         seen = [charged_s, *(v for v in figures.values() if v is not None)]
-        if not all(map(_measured, seen)) or not _is_course(course):
+        if not all(map(is_plausible, seen)) or not _is_course(course):
             raise self._damaged("a run record has a number that no measurement gives")
         return StoredRun(
             phase, block, input_, config, elapsed_s, failure, digest,
@@ -332,18 +333,13 @@ class Store:
 _RUN_COLUMNS = "phase, block, input, config, elapsed_s, failure, digest, metrics, extra, series"
 
 
-def _measured(value: float) -> bool:
-    """Whether a number can be a measurement: seconds, bytes and counts are neither negative nor astronomical."""
-    return 0 <= value < 1e24
-
-
 def _is_course(series: dict[str, list[float]] | None) -> bool:
     """Whether this is a valid series of memory over time, or None."""
     if series is None:
         return True
     lists = [series.get(key) for key in ("t", "rss", "heap", "vm")]
     return len({None if x is None else len(x) for x in lists}) == 1 and all(
-        _measured(v) for x in lists if x is not None for v in x
+        is_plausible(v) for x in lists if x is not None for v in x
     )
 
 

@@ -224,7 +224,9 @@ def verify(
             if overall(states) != "undecided" or blocks.budget.stopped:
                 break
     now = {m: now[m] for m in objectives if m in now}
-    state = "lost" if failure else overall(states)
+    if failure:
+        states = dict.fromkeys(states, "lost")
+    state = overall(states)
     wall_s = time.monotonic() - began
     pairs = min((c.pairs for c in now.values()), default=0)
     found = Verification(state, states, "", then, now, pairs, wall_s, failure, predicted, tuple(results))

@@ -17,6 +17,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from heapwright.metrics import is_plausible
+
 Format = Literal["", "wrk", "hey", "ab", "redis-benchmark", "k6", "json"]
 LatencyUnit = Literal["ns", "us", "ms", "s"]
 
@@ -113,8 +115,8 @@ def read_parts(text: str, how: LoadMetrics) -> list[Figures]:
 
 
 def _possible(part: Figures) -> Figures:
-    """Return the figures without those that no load can have: negative, infinite, not a number."""
-    wrong = {name: None for name in FIGURES if (v := getattr(part, name)) is not None and not 0 <= v < math.inf}
+    """Return the figures without those that no load can have."""
+    wrong = {name: None for name in FIGURES if (v := getattr(part, name)) is not None and not is_plausible(v)}
     return replace(part, **wrong) if wrong else part
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from typing import IO
 
 from heapwright.errors import HeapwrightError, unknown
 from heapwright.measure.meter import Run
+from heapwright.metrics import MAX_PLAUSIBLE, is_plausible
 from heapwright.plugins import OBJECTIVES_GROUP, load_plugin, plugin_names
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Objective
@@ -48,8 +48,8 @@ def score(run: Run, how: Objective, output: IO[bytes], cwd: Path, env: Mapping[s
             value, why = _by_command([file.name if w == "{output}" else w for w in how.command], cwd, env, limit)
     if why:
         return f"{NO_OBJECTIVE}{why}"
-    if not 0 < value < math.inf:
-        return f"{NO_OBJECTIVE}{value:g} is not a positive number"
+    if not (is_plausible(value) and value > 0):
+        return f"{NO_OBJECTIVE}{value:g} is not a number above 0 and below {MAX_PLAUSIBLE:g}"
     run.metrics["objective"] = value
     return ""
 

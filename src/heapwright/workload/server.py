@@ -60,6 +60,7 @@ class _Load:
         idle_bytes: resident memory when the idle time was over.
         parts: the figures that the loads printed.
         trouble: what went wrong, or empty.
+        loads: how often the whole load ran.
     """
 
     wall_s: float = 0.0
@@ -67,6 +68,7 @@ class _Load:
     idle_bytes: float | None = None
     parts: list[Figures] = field(default_factory=list)
     trouble: str = ""
+    loads: int = 1
 
 
 def run_server(
@@ -166,7 +168,7 @@ def _run_load(
             return
     if tree is None or not thread.is_alive():
         return
-    load.cpu_s = tree.cpu_s() - before
+    load.cpu_s = max(0.0, tree.cpu_s() - before)  # the CPU time of a process that nobody waits for is lost
     if server.idle:
         thread.join(server.idle)
         load.idle_bytes = tree.resident_bytes()
@@ -193,11 +195,13 @@ def _repeat_load(
         tree: the server's processes; None if it ended at once.
     """
     end = time.monotonic() + seconds
+    load.loads = 0
     while (left := end - time.monotonic()) > 0:
         once = _Load()
         _run_load(once, server, thread, cwd, plain, left, tree)
         if once.trouble == LOAD_TIMED_OUT and time.monotonic() >= end:
             return
+        load.loads += 1
         load.trouble, load.idle_bytes = once.trouble, once.idle_bytes
         load.wall_s += once.wall_s
         load.parts += once.parts
@@ -252,7 +256,7 @@ def _with_load(run: Run, load: _Load, server: Server) -> Run:
     warnings = list(run.warnings)
     how = server.load_metrics
     if how is not None and not load.trouble:
-        count = how.operations if isinstance(how.operations, int) else None
+        count = how.operations * load.loads if isinstance(how.operations, int) else None
         found = combine(load.parts, count, load.wall_s)
         where = f"the file {how.file}" if how.file else "the load's output"
         unread = [name for name in own_keys(how) if getattr(found, name) is None]

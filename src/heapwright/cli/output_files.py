@@ -1,0 +1,30 @@
+"""Checks the paths of the files to write while the command line is read, so that no result is lost at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from heapwright.files import is_stream
+
+
+def output_file(text: str) -> Path:
+    """An argparse type: a file to write, or '-'. It refuses what cannot be written before anything is measured."""
+    path = Path(text)
+    folder = path.absolute().parent
+    if text == "-" or (is_stream(path) and not path.is_dir()):
+        return path
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no directory {path.parent} (create it first)")
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a directory (name a file)")
+    if not os.access(Path(os.path.realpath(path)).parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text}: no files can be created in {path.parent}")
+    return path
+
+
+def json_file(text: str) -> str:
+    """The argparse type of --json: as `output_file`, but the text stays."""
+    output_file(text)
+    return text
