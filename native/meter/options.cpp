@@ -40,6 +40,7 @@ enum Flag : std::uint8_t {
   kGrace,
   kCheckpoint,
   kDie,
+  kAttended,
   kWait,
   kProbe
 };
@@ -90,6 +91,9 @@ bool apply(int flag, const char* text, Options& options) {
       }
       options.parent = text != nullptr ? static_cast<pid_t>(number) : getppid();
       return true;
+    case kAttended:
+      options.attended = true;
+      return true;
     case kWait:
       options.wait_for_root_only = std::string_view(text) == "root";
       return options.wait_for_root_only || std::string_view(text) == "tree";
@@ -113,7 +117,7 @@ const char* backend_name(Backend backend) {
 }
 
 bool parse_options(int argc, char** argv, Options& options, std::string& error) {
-  static const std::array<option, 14> kLong{{{"output", required_argument, nullptr, kOutput},
+  static const std::array<option, 15> kLong{{{"output", required_argument, nullptr, kOutput},
                                              {"backend", required_argument, nullptr, kBackend},
                                              {"interval-ms", required_argument, nullptr, kInterval},
                                              {"massif-compat", optional_argument, nullptr, kMassif},
@@ -124,6 +128,7 @@ bool parse_options(int argc, char** argv, Options& options, std::string& error) 
                                              {"kill-grace", required_argument, nullptr, kGrace},
                                              {"checkpoint", required_argument, nullptr, kCheckpoint},
                                              {"die-with-parent", optional_argument, nullptr, kDie},
+                                             {"attended", no_argument, nullptr, kAttended},
                                              {"wait", required_argument, nullptr, kWait},
                                              {"probe", no_argument, nullptr, kProbe},
                                              {nullptr, 0, nullptr, 0}}};

@@ -24,6 +24,7 @@ struct Options {
   double kill_grace_s = 2;
   double checkpoint_s = 0;       // how often the output is written while the target runs; 0: never
   bool die_with_parent = false;  // kill the target when the parent of the meter ends
+  bool attended = false;         // a user at a terminal started the target: signals are passed on to it
   pid_t parent = 0;              // the expected parent, which may end before the meter starts
   bool wait_for_root_only = false;
   bool probe = false;

@@ -72,13 +72,15 @@ void Supervisor::stop(double time, int first_signal) {
 
 void Supervisor::take_signals() {
   signalfd_siginfo info{};
+  const bool orphaned = options_.die_with_parent && getppid() != options_.parent;
+  const bool ends_tree = orphaned || (options_.die_with_parent && !options_.attended);
   while (read(signals_, &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
     const bool forwardable = signal == SIGUSR1 || signal == SIGUSR2;
     if (signal == SIGCHLD) {
       continue;
     }
-    if (options_.die_with_parent && !forwardable) {
+    if (ends_tree && !forwardable) {
       stop(now(), SIGKILL);
     } else if (signal == SIGINT) {
       ++interrupts_;
@@ -101,7 +103,7 @@ void Supervisor::tick(double time) {
   if (stopping_ && time >= kill_at_) {  // at every tick again: there may be new children
     kill_tree(SIGKILL);
   }
-  if (root_dead_ && !said_ && !options_.die_with_parent && time - root_end_ >= kPatience) {
+  if (root_dead_ && !said_ && (options_.attended || !options_.die_with_parent) && time - root_end_ >= kPatience) {
     said_ = true;
     std::string pids;
     for (const pid_t process : descendants_of(getpid())) {

@@ -1,11 +1,14 @@
 // Supervises a run: waits for the processes, forwards signals, and stops the run. All back ends
 // share it.
 //
-//   signal to the meter        own target (--die-with-parent)    else
+//   signal to the meter        --die-with-parent                 otherwise, or with --attended too
 //   SIGINT                     the whole tree is killed          ignored, because the terminal sends it to
 //                                                                the target too; a second one kills the tree
 //   SIGTERM, SIGHUP, SIGQUIT   the whole tree is killed          passed on to the root process
 //   SIGUSR1, SIGUSR2           passed on                         passed on
+//
+// With --die-with-parent the kernel sends SIGTERM when the parent has ended. Then the whole tree is
+// killed, with --attended too.
 //
 // The meter is a child subreaper: daemons and other orphans of the tree become its children, and it
 // waits for them.

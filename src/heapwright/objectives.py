@@ -24,27 +24,31 @@ def parse_metrics(text: str) -> list[Metric]:
     return found
 
 
-def parse_objectives(minimise: str | None, maximise: str | None = None) -> list[Metric]:
+def parse_objectives(minimise: str | None, maximise: str | None = None, option: str = "--minimize") -> list[Metric]:
     """Returns the metrics to minimise; those to maximise come last, each as the one that is minimised in its place.
 
     Args:
         minimise: keys or short forms of metrics, separated by commas; None if the option is not given.
         maximise: likewise.
+        option: the option that gives `minimise`, for messages.
 
     Raises:
         UsageError: an unknown name, no name, or a metric that cannot be minimised or maximised.
     """
     found: list[Metric] = []
-    for metric in [] if minimise is None else _parse(minimise, "--minimize"):
+    for metric in [] if minimise is None else _parse(minimise, option):
         if not metric.objective:
             raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
         if metric.larger_is_better:
-            raise UsageError(f"'{metric.key}' cannot be minimised: more is better", f"--maximize {metric.short}")
+            other = METRICS[metric.minimised_as].short if metric.minimised_as else ""
+            hint = f"--maximize {metric.short}" if option == "--minimize" else f"{option} {other}"
+            raise UsageError(f"'{metric.key}' cannot be minimised: more is better", hint)
         found.append(metric)
     for metric in [] if maximise is None else _parse(maximise, "--maximize"):
         if not metric.minimised_as:
             known = ", ".join(m.short for m in METRICS.values() if m.minimised_as)
-            raise UsageError(f"'{metric.key}' cannot be maximised", f"what can is {known}; --minimize takes the others")
+            hint = f"only {known} can be maximised; use --minimize for the others"
+            raise UsageError(f"'{metric.key}' cannot be maximised", hint)
         found.append(METRICS[metric.minimised_as])
     return list(dict.fromkeys(found))
 

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, Blocks, all_blocks, restarts
 from heapwright.canary.instances import Reading, can_read_pss, check_identity, read_instance
 from heapwright.canary.judge import FIRST_LOOK, judge
-from heapwright.canary.run import go
+from heapwright.canary.run import go, standing
 from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.report.canary import notes
 from tests import needs
 
 HEADER = Header(["1"], ["2"], 1.0, False)
@@ -130,6 +131,19 @@ def test_blocks_have_means_of_gauges_and_rates_of_counters() -> None:
     assert found[CPU].treatment == pytest.approx([0.1] * 5)
     assert found[FAULTS].log_ratios == pytest.approx([math.log(0.5)] * 5)
     assert found["p99"].log_ratios == pytest.approx([math.log(1.2)] * 5)
+
+
+def test_blocks_without_a_ratio_are_counted_and_named() -> None:
+    """Control has no error at all: no ratio says how many more the treatment has."""
+    header = Header(["1"], ["2"], 1.0, False, {"errors": "x", "none": "x"})
+    samples = samples_of(3 * SAMPLES_PER_BLOCK)
+    for sample in samples:
+        sample.numbers = {"errors": (0.0, 7.0), "none": (0.0, 0.0)}
+    found = standing(header, samples, 0, 0.01)
+    assert (found.blocks["errors"].times, found.blocks["errors"].without_ratio) == ([], 3)
+    [line] = [line for line in notes(found) if "no ratio" in line]
+    assert line.startswith("errors: 3 of 3 blocks have no ratio")
+    assert line.endswith("control 0, treatment 7.")
 
 
 def test_a_restart_makes_no_jump_and_its_warm_up_does_not_count() -> None:

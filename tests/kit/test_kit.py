@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import heapwright.kit.pack
 from heapwright.cli.main import main
 from heapwright.kit.pack import kit_files
 from heapwright.metrics import NUMERIC
@@ -23,6 +24,7 @@ from tests import needs
 
 HOST = host_platform()
 SHELLS = [["dash"], ["busybox", "sh"]]
+FRONT = Path(heapwright.kit.pack.__file__).with_name("hw")
 Hw = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -129,8 +131,9 @@ def test_wrong_words_are_refused(words: list[str], said: str, capsys: pytest.Cap
 
 
 def test_a_folder_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["kit", "-o", str(tmp_path / "none/kit.tar")]) == 1
-    assert "cannot write" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["kit", "-o", str(tmp_path / "none/kit.tar")])
+    assert "there is no directory" in capsys.readouterr().err
 
 
 # the front
@@ -182,6 +185,31 @@ def test_measure_sets_variables_and_reads_input(hw: Hw, tmp_path: Path) -> None:
     done = hw("measure", "--quiet", "--stdin", "in", "--env", "TOY=a b", "--", "sh", "-c", 'cat; echo "$TOY"')
     assert (done.returncode, done.stdout) == (0, "input\na b\n")
     assert "peak_rss MiB" in hw("measure", "--", "true").stdout
+
+
+@pytest.mark.parametrize("awk", ["gawk", "mawk", "busybox"])
+def test_any_awk_writes_the_same_words(hw: Hw, tmp_path: Path, awk: str) -> None:
+    found = shutil.which(awk)
+    if found is None:
+        needs.missing({"busybox": "busybox-static"}.get(awk, awk))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/awk").symlink_to(found)
+    words = ["true", r"\d+", "a\\\\b", 'say "no"', "tab\t", "two\nlines", "größe"]
+    done = hw("measure", "--json", "-", "--", *words, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert json.loads(done.stdout)["command"] == words
+
+
+def test_the_command_has_the_users_variables(hw: Hw, tmp_path: Path) -> None:
+    """A shell exports an assignment to a variable that came from the environment."""
+    names = set(re.findall(r"(?<![A-Za-z_$])([a-z_]+)=", FRONT.read_text()))
+    given = {name: "the user's" for name in names if not name.startswith("hw_")} | {"LC_ALL": "C.UTF-8"}
+    (tmp_path / "set.env").write_text("MALLOC_ARENA_MAX=1\n")
+    for words in (["measure", "-q", "--"], ["record", "-o", "raw", "--"], ["run", "--setting", "set.env", "--"]):
+        done = hw(*words, "env", **given)
+        seen = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+        assert given.items() <= seen.items(), done.stderr
+        assert "LC_ALL" not in hw(*words, "env").stdout
+    assert "LC_ALL=C.UTF-8\n" in hw("measure", "-q", "--env", "LC_ALL=C.UTF-8", "--", "env").stdout
 
 
 def test_measure_passes_a_signal_on(hw: Hw) -> None:

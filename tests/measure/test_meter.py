@@ -199,7 +199,7 @@ def test_the_native_command_line(tmp_path: Path, meter: Path) -> None:
         str(meter), "--output", str(tmp_path / "r"), "--backend", "ptrace", "--massif-compat", "--pss",
         "--series", "9", "--timeout", "1.5", f"--die-with-parent={os.getpid()}", "--", "--", "x",
     ]  # fmt: skip
-    assert len(words) == 1 + len(meter_command(options, tmp_path / "r", ["--", "x"], own=False))
+    assert [*words[:-3], "--attended", *words[-3:]] == meter_command(options, tmp_path / "r", ["--", "x"], own=False)
 
 
 def test_a_meter_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_a_meter_that_fails_without_a_word(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "meter").write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / "meter").chmod(0o755)
     monkeypatch.setenv("HEAPWRIGHT_METER", str(tmp_path / "meter"))
-    with pytest.raises(HeapwrightError, match="the meter ended with status 9"):
+    with pytest.raises(HeapwrightError, match="the meter ended: exit status 9"):
         sh("true")
     with pytest.raises(HeapwrightError, match="the meter cannot probe this machine"):
         probe()

@@ -132,3 +132,9 @@ def test_massif_follows_an_exec() -> None:
 def test_an_old_study_keeps_its_way_of_taking_the_peak() -> None:
     """A study from before the choice has peaks of the kernel's layout, and must not mix them with others."""
     assert msgspec.json.decode(b'{"massif": true}', type=Options).massif_by == "kernel"
+
+
+@needs_valgrind
+def test_a_run_that_takes_too_long_under_valgrind_has_no_figures() -> None:
+    assert count_instructions(["sleep", "60"], timeout=0.04) is None
+    assert massif_peak(["sleep", "60"], timeout=0.04) is None

@@ -145,8 +145,9 @@ def test_an_interrupt_ends_the_waiting_for_what_was_left(any_meter: Meter, pids:
 # With the parent
 
 
-def test_the_parents_death_takes_all_along(any_meter: Meter, pids: Path) -> None:
-    words = any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "wait"], "--die-with-parent")
+@pytest.mark.parametrize("options", [["--die-with-parent"], ["--die-with-parent", "--attended"]])
+def test_the_parents_death_takes_all_along(options: list[str], any_meter: Meter, pids: Path) -> None:
+    words = any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "wait"], *options)
     parent = subprocess.Popen([sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", *words])
     try:
         family = numbers(pids)
@@ -166,6 +167,20 @@ def test_a_target_of_ours_ends_when_we_say(number: signal.Signals, any_meter: Me
     assert running.wait(timeout=60) == 0
     assert json.loads(any_meter.report.read_text())["signal"] == signal.SIGKILL
     wait_for(lambda: gone(family))
+
+
+def test_an_attended_target_receives_signals_itself(any_meter: Meter, pids: Path) -> None:
+    script = f"trap 'exit 7' TERM; {FAMILY.format(pids)} wait"
+    running = subprocess.Popen(any_meter.words(["/bin/sh", "-c", script], "--die-with-parent", "--attended"))
+    family = numbers(pids)
+    running.send_signal(signal.SIGINT)  # a terminal would send it to the target itself
+    running.send_signal(signal.SIGTERM)
+    wait_for(lambda: gone(family[:1]))
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 0
+    assert json.loads(any_meter.report.read_text())["exit_code"] == 7
+    for pid in filter(alive, family):
+        os.kill(pid, signal.SIGKILL)
 
 
 # The meter's own death

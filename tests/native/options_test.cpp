@@ -56,6 +56,8 @@ TEST(Options, TheParentMayBeNamed) {
   ASSERT_TRUE(parsed.good) << parsed.error;
   EXPECT_TRUE(parsed.options.die_with_parent);
   EXPECT_EQ(parsed.options.parent, 123);
+  EXPECT_FALSE(parsed.options.attended);
+  EXPECT_TRUE(parse({"--die-with-parent=123", "--attended", "--", "true"}).options.attended);
   EXPECT_FALSE(parse({"--die-with-parent=me", "--", "true"}).good);
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,16 @@ def test_a_rebuilt_program_is_said_by_each_verb_and_tuned_anew(there: Heapwright
     assert "warning: the program has changed since the study was made (" in done.err
     assert "heapwright verify s.study" in done.err
     assert done.err.count("\n") == 1
+
+
+def test_a_command_runs_as_without_heapwright(there: Heapwright) -> None:
+    """Python ignores SIGPIPE and SIGXFSZ; the program must not inherit that. A script needs no line with #!."""
+    done = there("run", "s.study", "--", "grep", "SigIgn", "/proc/self/status")
+    plain = subprocess.run(["grep", "SigIgn", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+    assert done.out == plain
+    (there.folder / "script").write_text("echo $MALLOC_ARENA_MAX$1\n")
+    (there.folder / "script").chmod(0o755)
+    assert there("run", "s.study", "--", "./script", "x").out == "x\n"
 
 
 def test_another_build_of_an_allocator_is_said_and_tuned_anew(heapwright: Heapwright) -> None:

@@ -59,7 +59,7 @@ def test_a_good_run(make: Make) -> None:
         ("exit 3", "exit status 3"),
         ("kill -SEGV $$", "killed by SIGSEGV"),
         ("kill -KILL $$", "killed by SIGKILL"),
-        ("exit 255", "killed by signal 127"),
+        ("exit 255", "exit status 255"),
         ("exit 127", "exit status 127"),
     ],
 )

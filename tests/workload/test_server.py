@@ -14,6 +14,7 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import Input, Output, Phase, Server, Workload, WorkloadFile
+from tests.processes import alive, wait_for
 
 # Burns 0.3 s of CPU time to start. A child process answers the load's SIGUSR1 with 0.2 s of CPU time and 64 MiB of
 # memory, and frees the memory at SIGUSR2.
@@ -55,13 +56,15 @@ def run(tmp_path: Path, meter: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the server above once, in a fresh directory."""
     monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
 
-    def once(server: Server, end_after: float = 0.0, **file: Any) -> Outcome:
+    def once(server: Server, end_after: float = 0.0, timeout: float = 20.0, **file: Any) -> Outcome:
         setup = ["sh", "-c", "rm -f up done rested pid; : > done"]
         definition = WorkloadFile(
             [sys.executable, "-c", SERVE], setup=setup, output=Output("none"), server=server, **file
         )
         workload = Workload(definition, tmp_path, (Input("default"),))
-        return Executor(workload, MeterOptions(timeout=20.0, end_after=end_after), tmp_path / "references").run(Input("default"), {})
+        return Executor(workload, MeterOptions(timeout=timeout, end_after=end_after), tmp_path / "references").run(
+            Input("default"), {}
+        )
 
     return once
 
@@ -71,14 +74,22 @@ def ready(**more: Any) -> Server:
 
 
 def test_a_fixed_number_of_operations_counts_for_each_load(run: Run) -> None:
-    once, often = (
-        run(ready(load=["sleep", "0.2"], load_metrics=LoadMetrics(operations=100)), end_after=seconds).run.metrics
-        for seconds in (0.0, 1.1)
-    )
-    assert once["load_operations"] == 100
-    assert often["load_operations"] in (200, 300, 400, 500)
-    assert often["throughput_per_s"] == pytest.approx(often["load_operations"] / often["wall_s"])
-    assert 0 < often["throughput_per_s"] <= 500
+    for seconds, counts in ((0.0, (100,)), (1.1, (200, 300, 400, 500))):
+        metrics = run(
+            ready(load=["sleep", "0.2"], load_metrics=LoadMetrics(operations=100)), end_after=seconds
+        ).run.metrics
+        count, wall_s = metrics["load_operations"], metrics["wall_s"]
+        assert count in counts
+        assert count is not None
+        assert wall_s is not None
+        assert metrics["throughput_per_s"] == pytest.approx(count / wall_s)
+
+
+def test_a_load_that_takes_too_long_ends_with_its_children(run: Run, tmp_path: Path) -> None:
+    outcome = run(ready(load=["sh", "-c", "sleep 600 & echo $! >child; wait"]), timeout=1.5)
+    assert "timed out" in outcome.failure
+    child = int((tmp_path / "child").read_text())
+    wait_for(lambda: not alive(child))
 
 
 def test_phases_figures_cpu_and_idle_memory(run: Run) -> None:

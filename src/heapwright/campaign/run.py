@@ -6,6 +6,7 @@ so an experiment that was killed goes on by the same command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from heapwright.experiment.phases import Phase
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.store import read_study
 
+_PATIENCE_S = 10.0  # for a search to end after an interruption
 # Runs `tune` so that it is interrupted when its parent is gone, even if that was killed. PR_SET_PDEATHSIG is 1.
 _TIED = """import ctypes, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -219,6 +221,9 @@ def run_cells(
             try:
                 _, said = process.communicate()
             except BaseException:
+                process.send_signal(signal.SIGINT)  # it keeps its study and removes its temporary files
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_PATIENCE_S)
                 process.kill()
                 raise
         try:

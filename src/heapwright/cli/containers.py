@@ -36,6 +36,8 @@ def opened_container(args: argparse.Namespace) -> Container | None:
         if getattr(args, "container_args", None) is not None:
             raise UsageError("--container-args needs an image", "add --container IMAGE")
         return None
+    if getattr(args, "machines", None) is not None:
+        raise UsageError("--container cannot be given in a plan", "leave it out: jobs run on the machines themselves")
     for option in ("cluster", "trace", "preset", "add_space", "space"):
         if getattr(args, option, None):
             other = option.replace("_", "-")

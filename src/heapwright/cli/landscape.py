@@ -191,7 +191,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     check_plot(args.plot)
     check_plot(args.plot_optima, "--plot-optima")
     show_lines = not args.quiet and not writes_stdout(args)
-    metrics = parse_objectives(args.metric or "peak_rss")
+    metrics = parse_objectives(args.metric or "peak_rss", option="--metric")
     if len(metrics) > 1:
         raise UsageError(
             "--metric names several metrics",
@@ -211,7 +211,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     path = args.study or _path(workload, given)
     if not path.exists():
         given["objectives"] = (metric,)
-    again = with_stdin_named(["heapwright", *sys.argv[1:]], args)
+    again = with_stdin_named(["heapwright", *args.words], args)
     store, options = open_or_begin(path, workload, [allocator], given, again, tell=say)
     args.stdin_needed = True
     with store:

@@ -6,12 +6,14 @@ Everything after `--` belongs to the target command, word for word. No other mod
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from heapwright import __version__
@@ -91,28 +93,60 @@ def groups_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
 def parse(words: list[str]) -> argparse.Namespace:
     """Read a command line into the arguments that the `run` of a verb gets.
 
-    The arguments also hold the parser (`parser`, for `completion`) and this function (`parse`, for `plan`).
+    The arguments also hold the words, the parser (`parser`, for `completion`) and this function (`parse`, for `plan`).
     """
     own, target = split_command(words)
     parser = build_parser()
     args, extra = parser.parse_known_args(own)
     if extra:
         refuse_words(parser, own, extra, takes_command=getattr(args, "takes_command", False) and target is None)
-    args.command, args.parser, args.parse = target, parser, parse
+    args.command, args.parser, args.parse, args.words = target, parser, parse, words
     return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    with _ending_signals() as received:
+        status = _main(argv)
+    return 128 + received[0] if received and status == INTERRUPTED else status
+
+
+@contextlib.contextmanager
+def _ending_signals() -> Iterator[list[int]]:
+    """Make SIGTERM and SIGHUP interrupt this process as Ctrl-C does, so that it ends its target and removes its files.
+
+    Yields:
+        The signals that came.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        numbers = []
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     _fill_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # file names are bytes, and are printed unchanged
-        sys.stdout.reconfigure(errors="surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        codecs.register_error("heapwright", _encode_anyway)
+        sys.stdout.reconfigure(errors="heapwright")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         args = parse(words)
         if not hasattr(args, "run"):
             build_parser().print_help()
-            return USAGE if split_command(words)[0] else 0
+            return USAGE if words else 0
         if args.command is not None and not getattr(args, "takes_command", False):
             fail(f"'{words[0]}' takes no command after --", f"see 'heapwright {words[0]} --help'")
             return USAGE
@@ -136,6 +170,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         fail(f"{where}{error.strerror or error}")
         _drop_output()  # stdout may be the file that could not be written
         return FAILED
+
+
+def _encode_anyway(error: UnicodeError) -> tuple[bytes, int]:
+    """Encode the bytes of file names unchanged, and characters that the encoding of stdout does not have as '?'."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    numbers = map(ord, error.object[error.start : error.end])
+    return bytes(n - 0xDC00 if 0xDC80 <= n <= 0xDCFF else ord("?") for n in numbers), error.end
 
 
 def _fill_closed_streams() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.program import allocator_changes, command_changes
+    from heapwright.workload.shell_script import under_shell
 
     workload = read_workload(args)
     input_ = read_inputs(args, workload)[0]
@@ -88,4 +91,12 @@ def run(args: argparse.Namespace) -> int:
     os.chdir(workload.cwd)
     if are_forbidden(env):
         forbid_huge_pages()
-    os.execvpe(command[0], command, env)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the program would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, env)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        words = under_shell(command, env.get("PATH"))
+        os.execve(words[0], words, env)

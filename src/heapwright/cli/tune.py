@@ -351,7 +351,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
         good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)
     report = args.report or report_path(path)
     began = process_start() + args.waited_s  # waiting for a pipe does not count as time of the study
-    again = with_stdin_named(_reproduce(args), args)
+    again = with_stdin_named(["heapwright", *args.words], args)
     store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say, added)
     args.stdin_needed = True
     with store:
@@ -397,9 +397,3 @@ def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
     from heapwright.report.html import write_report  # last, so that a failure here hides no result
 
     write_report([view], report)
-
-
-def _reproduce(args: argparse.Namespace) -> list[str]:
-    """Return the command line as the user gave it."""
-    words = sys.argv[1:] if sys.argv[1:2] == ["tune"] else ["tune", "--", *(args.command or [])]
-    return ["heapwright", *words]

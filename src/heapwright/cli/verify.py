@@ -171,8 +171,8 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
             check_stdin(workload)
             yield workload
         return
+    where = opened_container(args)
     if args.container is not None:
-        where = opened_container(args)
         studied = {**studied, "container": {"image": args.container, "args": list(where.args) if where else []}}
     workload = from_identity(studied)
     if args.success:

@@ -32,8 +32,9 @@ from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
+from heapwright.measure.process_group import ending
 from heapwright.metrics import METRICS
-from heapwright.workload.execute import Executor, Outcome, ending
+from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 CORRUPT = 3  # exit status of the programs if a block does not hold the bytes that were written to it

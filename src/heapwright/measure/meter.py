@@ -6,6 +6,7 @@ JSON file. This module decodes that file into typed structures, and hashes the t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -22,11 +23,12 @@ from typing import IO, Any
 
 import msgspec
 
-from heapwright.errors import HeapwrightError
+from heapwright.errors import FAILED, HeapwrightError
 from heapwright.files import NATIVE
 from heapwright.measure.container import REPORTS, Container, new_name
 from heapwright.measure.parts import Breakdown
 from heapwright.measure.prefix import Prefix, PrefixEnd
+from heapwright.measure.process_group import ending
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.platforms import INSIDE
 
@@ -188,8 +190,8 @@ def meter_command(
         options: how to measure.
         report: where the meter writes its JSON.
         command: the target and its arguments.
-        own: end the target if this process ends.
-        meter: its path in a container; None for this machine's. A container's parent is not this process.
+        own: signals to the meter end the target; otherwise the meter passes them on.
+        meter: its path in a container; None for this machine's, which also ends the target if this process ends.
     """
     words = [str(meter or meter_path()), "--output", str(report), "--backend", options.backend]
     if stops_for_massif(options.massif, options.massif_by):
@@ -206,8 +208,10 @@ def meter_command(
         words += ["--timeout", f"{options.timeout:g}"]
     if options.report:
         words += ["--checkpoint", str(CHECKPOINT_S)]
-    if own:
-        words.append("--die-with-parent" if meter else f"--die-with-parent={os.getpid()}")
+    if meter is None:
+        words += [f"--die-with-parent={os.getpid()}", *([] if own else ["--attended"])]
+    elif own:  # the parent in a container is not this process
+        words.append("--die-with-parent")
     return [*words, "--", *command]
 
 
@@ -277,16 +281,17 @@ def run_metered(
                 source.close()
         end = PrefixEnd(prefix)
         try:
-            digest, tail = _drain(process, forward, keep, attended, stop, end)
+            digest, tail = _drain(process, forward, keep, stop, end)
         except BaseException:
             if container is not None:  # the client's end is not the container's
                 dataclasses.replace(container, name=name).signal("KILL")
             raise
         if process.returncode:
             text = tail.decode(errors="replace").strip()
-            message = text.splitlines()[-1] if text else f"the meter ended with status {process.returncode}"
+            code = process.returncode
+            message = text.splitlines()[-1] if text else f"the meter ended: {ending(code if code > 0 else 128 - code)}"
             message = message.removeprefix("heapwright-meter: ").removeprefix("Error: ")
-            status = process.returncode if container is None else min(process.returncode, 127)
+            status = (code if container is None else min(code, 127)) if code > 0 else FAILED
             raise HeapwrightError(message, status=status)
         text = report.read_bytes().decode("utf-8", "replace")
         if options.report:
@@ -298,7 +303,8 @@ def run_metered(
     cut = end.reached or bounded
     digest = "" if bounded else digest  # how much it had printed by then is arbitrary
     run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), cut)
-    _measure_under_valgrind(run, options, command, env, cwd, stdin)
+    if not run.timed_out:
+        _measure_under_valgrind(run, options, command, env, cwd, stdin)
     return run
 
 
@@ -306,21 +312,23 @@ def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> No
     """Add the metrics that need runs of their own under Valgrind. `target`: command, env, cwd, stdin."""
     from heapwright.measure import valgrind
 
+    limits: dict[str, Any] = {"status": run.exit_code, "timeout": options.timeout}
     if options.callgrind:
-        run.metrics["instructions"] = counted = valgrind.count_instructions(*target, status=run.exit_code)
+        run.metrics["instructions"] = counted = valgrind.count_instructions(*target, **limits)
         if counted is None:
-            run.warnings.append("the command ended differently under callgrind: its instructions were not counted")
+            run.warnings.append(
+                "the command ended differently under callgrind, or took too long: its instructions were not counted"
+            )
     if options.massif and options.massif_by == "valgrind":
-        run.metrics["massif_peak_bytes"] = peak = valgrind.massif_peak(*target, status=run.exit_code)
+        run.metrics["massif_peak_bytes"] = peak = valgrind.massif_peak(*target, **limits)
         if peak is None:
-            run.warnings.append("the command ended differently under Massif: its peak was not taken")
+            run.warnings.append("the command ended differently under Massif, or took too long: its peak was not taken")
 
 
 def _drain(
     process: subprocess.Popen[bytes],
     forward: IO[bytes] | None,
     keep: IO[bytes] | None,
-    attended: bool,
     stop: threading.Event | None,
     end: PrefixEnd,
 ) -> tuple[str, bytes]:
@@ -332,7 +340,6 @@ def _drain(
         process: the meter.
         forward: gets stdout as it comes.
         keep: gets a copy of stdout.
-        attended: the target receives Ctrl-C itself.
         stop: cancels the run when set.
         end: detects the end of the prefix.
 
@@ -381,7 +388,7 @@ def _drain(
                 process.terminate()
             process.wait()
         except BaseException:
-            _stop(process, attended)
+            _stop(process)
             raise
         finally:
             for stream in (process.stdout, process.stderr):
@@ -390,15 +397,18 @@ def _drain(
     return digest.hexdigest(), tail
 
 
-def _stop(process: subprocess.Popen[bytes], attended: bool) -> None:
-    """End a cancelled run; the meter ends the whole process tree."""
-    for _ in range(1 if attended else 2):  # the meter leaves the first interrupt to the target, and acts on the second
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a cancelled run; the meter ends the whole process tree.
+
+    The meter leaves the first interrupt to an attended target, and acts on the second.
+    """
+    for _ in range(2):
         process.send_signal(signal.SIGINT)
-    try:
-        process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+            return
+    process.kill()
+    process.wait()
 
 
 def _as_run(ledger: Ledger, values: dict[str, float | None], digest: str, stderr: str, cut: bool) -> Run:

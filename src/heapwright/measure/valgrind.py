@@ -5,6 +5,7 @@ Both are repeatable whatever else the machine does, and 3 to 50 times slower tha
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from heapwright.elf.image import read_file
 from heapwright.errors import HeapwrightError
+from heapwright.measure.process_group import wait_group
 
 # Massif's own memory on amd64 (native/meter/massif.h): its preloaded library, which a static program does not load,
 # and the page below the first stack pointer.
@@ -24,14 +26,19 @@ _RED_ZONE_BYTES = 4_096
 # With fewer snapshots Massif skips growth between two of them. 1,000 is the most that it accepts.
 _MASSIF = ("--tool=massif", "--pages-as-heap=yes", "--peak-inaccuracy=0.0", "--max-snapshots=1000")
 
+_SLOWER = 50  # how many times as long a run may take under Valgrind
+
 
 @dataclass(frozen=True)
 class _Ended:
-    """A run under Valgrind: the folder with its profiles, the first process and the exit status (128 + signal)."""
+    """A run under Valgrind: the folder with its profiles, the first process and the exit status (128 + signal).
+
+    The status is None if the run took too long.
+    """
 
     folder: Path
     pid: int
-    status: int
+    status: int | None
 
 
 @contextmanager
@@ -42,6 +49,7 @@ def _under_valgrind(
     env: Mapping[str, str] | None,
     cwd: Path | None,
     stdin: Path | None,
+    timeout: float,
 ) -> Iterator[_Ended]:
     """Run a command under a tool of Valgrind, which writes one profile per process into a folder.
 
@@ -52,6 +60,7 @@ def _under_valgrind(
         env: its environment; None for ours.
         cwd: its directory; None for ours.
         stdin: a file; None for /dev/null.
+        timeout: seconds after which a run without Valgrind would be stopped; 0 for no limit.
 
     Raises:
         HeapwrightError: valgrind is missing.
@@ -72,17 +81,15 @@ def _under_valgrind(
                 stdin=source or subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
         finally:
             if source:
                 source.close()
-        try:
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        yield _Ended(folder, process.pid, code if code >= 0 else 128 - code)
+        status: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = wait_group(process, _SLOWER * timeout or None)
+        yield _Ended(folder, process.pid, status)
 
 
 def count_instructions(
@@ -92,6 +99,7 @@ def count_instructions(
     stdin: Path | None = None,
     *,
     status: int = 0,
+    timeout: float = 0.0,
 ) -> float | None:
     """Count the user instructions (callgrind's Ir) of a command and its children, summed over processes.
 
@@ -101,6 +109,7 @@ def count_instructions(
         cwd: its directory; None for ours.
         stdin: a file; None for /dev/null.
         status: the expected exit status; 128 + signal if a signal should end the command.
+        timeout: seconds after which a run without Valgrind would be stopped; 0 for no limit.
 
     Returns:
         The count; None if the command ended with another status. Some allocators reserve more address space than
@@ -110,12 +119,14 @@ def count_instructions(
         HeapwrightError: valgrind is missing or wrote no profile.
     """
     tool = ("--tool=callgrind", "--callgrind-out-file={}.%p")
-    with _under_valgrind("--instructions=callgrind", tool, command, env, cwd, stdin) as ended:
+    with _under_valgrind("--instructions=callgrind", tool, command, env, cwd, stdin, timeout) as ended:
         totals = [
             int(match[1])
             for path in ended.folder.iterdir()
             if (match := re.search(r"^(?:totals|summary): (\d+)", path.read_text(errors="replace"), re.M))
         ]
+    if ended.status is None:
+        return None
     if not totals:
         raise HeapwrightError(f"callgrind counted nothing for {command[0]}", "does it run under valgrind?")
     return float(sum(totals)) if ended.status == status else None
@@ -128,6 +139,7 @@ def massif_peak(
     stdin: Path | None = None,
     *,
     status: int = 0,
+    timeout: float = 0.0,
 ) -> float | None:
     """Measure the peak that Massif --pages-as-heap=yes reports for the first process, in bytes.
 
@@ -140,6 +152,7 @@ def massif_peak(
         cwd: its directory; None for ours.
         stdin: a file; None for /dev/null.
         status: the expected exit status; 128 + signal if a signal should end the command.
+        timeout: seconds after which a run without Valgrind would be stopped; 0 for no limit.
 
     Returns:
         The peak; None if the command ended with another status.
@@ -148,10 +161,12 @@ def massif_peak(
         HeapwrightError: valgrind is missing or wrote no profile.
     """
     tool = (*_MASSIF, "--massif-out-file={}.%p")
-    with _under_valgrind("--massif=valgrind", tool, command, env, cwd, stdin) as ended:
+    with _under_valgrind("--massif=valgrind", tool, command, env, cwd, stdin, timeout) as ended:
         profile = ended.folder / f"out.{ended.pid}"
         text = profile.read_text(errors="replace") if profile.exists() else ""
     heaps = [int(heap) for heap in re.findall(r"^mem_heap_B=(\d+)$", text, re.M)]
+    if ended.status is None:
+        return None
     if not heaps:
         raise HeapwrightError(f"Massif reported nothing for {command[0]}", "does it run under valgrind?")
     program = re.search(r"^cmd: (\S+)", text, re.M)

@@ -45,7 +45,7 @@ def sentence(found: Standing) -> str:
         elif result.verdict == "same":
             claims.append(f"{label} the same: {show_change(result)}")
         elif result.verdict == "drifting" and result.drift is not None:
-            drifts.append(f"{label} ({100 * result.drift:+.1f} % from begin to end)".replace("-", "−"))
+            drifts.append(f"{label} ({100 * result.drift:+.1f} % from start to end)".replace("-", "−"))
     parts = ["; ".join(claims)] if claims else []
     if drifts:
         parts.append(f"the difference still drifts, so there is no claim of its level: {', '.join(drifts)}")
@@ -65,6 +65,16 @@ def notes(found: Standing) -> list[str]:
             "One group has a single instance: a difference between the instances that does not come from the treatment"
             " (their share of the load, their age) is part of the result."
         )
+    for name, blocks in found.blocks.items():
+        sums = blocks.sum_without_ratio
+        if any(sums):
+            means = [show_value(name, total / blocks.without_ratio) for total in sums]
+            count = blocks.without_ratio + len(blocks.times)
+            lines.append(
+                f"{visible(LABELS.get(name, name))}: {blocks.without_ratio} of {count} blocks have"
+                " no ratio, because a group's mean is 0. No claim covers them. Their means: control"
+                f" {means[0]}, treatment {means[1]}."
+            )
     control, treatment = found.restarts
     if control or treatment:
         lines.append(f"Restarts: {control} of control, {treatment} of treatment; the time after each does not count.")

@@ -34,6 +34,12 @@ def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
         if any(view.workload.get(key) for key in _ONLY_IN_FILES):
             return ""
         start = ["env", *(f"{k}={v}" for k, v in config.env.items())] if config.env else []
+        container = view.workload.get("container")
+        if container:
+            start = []
+            words += ["--container", container["image"]]
+            words += ["--container-args", shlex.join(container["args"])] if container["args"] else []
+            words += [word for k, v in config.env.items() for word in ("--env", f"{k}={v}")]
         success = view.workload.get("success") or [0]
         words += ["-n", str(runs)]
         words += ["--success", ",".join(map(str, success))] if success != [0] else []

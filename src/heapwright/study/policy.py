@@ -66,10 +66,10 @@ class Policy(msgspec.Struct, frozen=True):
         Args:
             confirmed: metric → confirmation; limits hold for metrics that are no objectives too.
         """
-        beyond = self.excess({m: math.log(c.ratio) for m, c in confirmed.items()})
-        for metric in beyond:
-            limit, ratio = self._find(self.limits, metric, math.inf), confirmed[metric].ratio
-            return f"{METRICS[metric].label} {_change(ratio)} is beyond the limit of {_change(limit)}"
+        for metric, c in confirmed.items():
+            limit = self._find(self.limits, metric, math.inf)
+            if (c.low if limit <= 1 else c.ratio) > limit:  # noise alone exceeds a limit of no change
+                return f"{METRICS[metric].label} {_change(c.ratio)} is beyond the limit of {_change(limit)}"
         tested = [confirmed[m] for m in objectives if m in confirmed]
         gains = [c for c in tested if c.verdict == "better"]
         if gains and not any(map(_matters, gains)):

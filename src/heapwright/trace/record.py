@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import errno
 import os
 import re
 import shutil
@@ -30,12 +31,13 @@ from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.registry import Allocator, library_folder
 from heapwright.allocators.space_spec import preloading
-from heapwright.errors import HeapwrightError, UsageError
+from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
 from heapwright.trace.sampling import LIBRARY, Sampling
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
+from heapwright.workload.shell_script import under_shell
 
 SUFFIX = ".recording"
 RECORDER = "libheapwright-record.so"
@@ -319,7 +321,8 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         what = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
         how = f"the raw files are kept; to try again: heapwright record --recover {folder} -o {trace}"
-        raise HeapwrightError(f"the recordings could not be packed: {what}", how) from None
+        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
+        raise HeapwrightError(f"the recordings could not be packed: {what}", how, status) from None
     shutil.rmtree(folder, ignore_errors=True)
     if empty:
         late = next((warning for _, _, warning in drafts if "the window did not begin" in warning), "")
@@ -373,7 +376,9 @@ def _run(command: Sequence[str], env: Mapping[str, str], stdin: IO[bytes] | None
         try:
             process = subprocess.Popen(command, env=env, stdin=stdin)
         except OSError as error:
-            raise UsageError(f"{command[0]}: {error.strerror}") from None
+            if error.errno != errno.ENOEXEC:
+                raise UsageError(f"{command[0]}: {error.strerror}") from None
+            process = subprocess.Popen(under_shell(command, env.get("PATH")), env=env, stdin=stdin)
         for number in early:
             process.send_signal(number)
         status = process.wait()

@@ -118,8 +118,9 @@ def recorded_workload(train: Sequence[Path], test: Sequence[Path] = ()) -> Workl
         if whole in seen:
             raise UsageError(f"the recording {path} is given twice", "leave out one of them")
         seen.add(whole)
-        same = sum(i.name.partition(" ")[0] == path.name for i in inputs)
-        name = f"{path.name} {same + 1}" if same else path.name
+        file_name = os.fsencode(path.name).decode(errors="backslashreplace")
+        same = sum(i.name.partition(" ")[0] == file_name for i in inputs)
+        name = f"{file_name} {same + 1}" if same else file_name
         inputs.append(Input(name, "test" if split == "test" else "train", [whole]))
     file = WorkloadFile([str(native_program("heapwright-replay"))], output=Output(compare="none"), input=list(inputs))
     return Workload(file, Path.cwd(), tuple(inputs), replays=True)

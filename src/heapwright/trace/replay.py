@@ -284,7 +284,7 @@ class Replayed:
     @property
     def failure(self) -> str:
         """Why the replay does not count, or empty."""
-        from heapwright.workload.execute import ending
+        from heapwright.measure.process_group import ending
 
         if self.run.timed_out:
             return "timed out"

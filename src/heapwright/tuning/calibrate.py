@@ -30,6 +30,7 @@ from heapwright.tuning.reach import check_reach
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
+from heapwright.workload.execute import time_limit
 from heapwright.workload.program import ProgramIdentity, settle
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins
 
@@ -77,8 +78,7 @@ def calibrate(session: Session) -> None:
             in_time = opt.CALIBRATE_SHARE * session.budget.total_s / len(counts) / max(session.run_s, 1e-3)
             count = max(min(2, count), min(count, math.floor(in_time)))
         runs += session.blocks.measure_all(Phase.CALIBRATE, 1, [[session.default]] * (count - 1), [input_])
-    walls = [r.metrics["wall_s"] or 0.0 for r in runs]
-    enough = max(10.0, 10 * max(walls)) + session.workload.quiet_s
+    enough = time_limit((r.metrics["wall_s"] or 0.0 for r in runs), session.workload)
     session.use_executor(session.options.timeout or session.workload.file.timeout or enough)
     session.threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
     session.calibrated = [r for r in runs if r.block > 0] or runs  # the first run of each input warms the caches

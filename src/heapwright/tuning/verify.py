@@ -47,7 +47,7 @@ from heapwright.study.store import open_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.reach import not_loaded
-from heapwright.workload.execute import Executor
+from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
 ALPHA = 0.02  # probability of a wrong verdict, over all looks
@@ -69,7 +69,7 @@ class Verification:
         states: the verdict on each objective, and on each requirement by its text.
         sentence: the verdict in words, with the intervals of the study and of today.
         then, now: objective → confirmation in the study and in the fresh pairs (95 % intervals).
-        pairs: number of fresh pairs of each input.
+        pairs: number of fresh pairs, of all inputs together.
         wall_s: seconds that the verification took.
         failure: why the setting cannot be used any more, or empty.
         predicted: whether `then` is a prediction of replays.
@@ -180,6 +180,8 @@ def verify(
         keep: share of the claimed gain that must remain, from 0 to 1; None for the usual share.
         predicted: whether the study is one of recordings.
 
+    A run that takes ten times as long as the default's first one is stopped, unless the executor has another limit.
+
     Raises:
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
     """
@@ -203,7 +205,11 @@ def verify(
         by_id = {c.id: c for c in (default, choice)}
         blocks = Blocks(store, LocalRunner(executor), options.seed, progress, Budget(max_s))
         blocks.phase(PHASE, (1 + _LOOKS[-1]) * 2 * len(workload.test))
-        first = blocks.measure(_WARM_UP, 0, [default, choice], workload.test)
+        first = blocks.measure(_WARM_UP, 0, [default], workload.test)
+        if not executor.options.timeout:
+            limit = time_limit((run.metrics["wall_s"] or 0.0 for run in first), workload)
+            executor.options = dataclasses.replace(executor.options, timeout=limit)
+        first += blocks.measure(_WARM_UP, 1, [choice], workload.test)
         failure = next((run.failure for run in first if run.failure), "") or not_loaded(executor, choice.env, workload)
         runs: list[StoredRun] = []
         for look, count in enumerate(_LOOKS if not failure else (), 1):

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.measure.process_group import ending
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.score import LEAST_LIMIT, NO_OBJECTIVE, score
@@ -50,12 +51,14 @@ def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
     return {**env, "HEAPWRIGHT_PAD": "x" * length} if length else env
 
 
-def ending(status: int) -> str:
-    """Describe an exit status: 139 → 'killed by SIGSEGV', 3 → 'exit status 3'."""
-    if status <= 128:
-        return f"exit status {status}"
-    number = status - 128
-    return f"killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"
+def time_limit(walls: Iterable[float], workload: Workload) -> float:
+    """Return the seconds that a run may take: ten times the default's at least ten, and the pauses of the load.
+
+    Args:
+        walls: wall times of the default, in seconds.
+        workload: the program and its inputs.
+    """
+    return max(10.0, 10 * max(walls)) + workload.quiet_s
 
 
 def advice(outcome: Outcome) -> str:

@@ -267,7 +267,7 @@ def from_identity(identity: dict[str, Any]) -> Workload:
         return Workload(file, cwd, tuple(file.input or [Input("default")]), container=container)
     if not cwd.is_dir():
         raise UsageError(f"no such directory: {cwd}", "give the command after --, or --workload FILE")
-    check_command(file.command[0], cwd)
+    check_command(file.command[0], cwd, file.env.get("PATH"))
     return Workload(file, cwd, tuple(file.input or [Input("default")]))
 
 
@@ -333,8 +333,13 @@ def from_command(
     return Workload(file, Path.cwd(), (Input("default"),), container=container)
 
 
-def check_command(program: str, cwd: Path) -> None:
+def check_command(program: str, cwd: Path, search_path: str | None = None) -> None:
     """Check that a program can be started.
+
+    Args:
+        program: its name or path.
+        cwd: where it starts.
+        search_path: the value of PATH; None for this process's.
 
     Raises:
         UsageError: it is not found, is a directory, or is not executable.
@@ -347,7 +352,7 @@ def check_command(program: str, cwd: Path) -> None:
             raise UsageError(f"not a program: {program} is a directory")
         if not os.access(path, os.X_OK):
             raise UsageError(f"not executable: {program}", f"chmod +x {shlex.quote(program)}")
-    elif shutil.which(program) is None:
+    elif shutil.which(program, path=search_path) is None:
         hint = f"did you mean ./{program}?" if (cwd / program).is_file() else "is it on PATH?"
         raise UsageError(f"command not found: {program}", hint)
 
@@ -395,7 +400,7 @@ def load_workload(path: Path, container: Container | None = None) -> Workload:
         raise fail(["cwd"], f"no such directory: {cwd}")
     try:
         if container is None:
-            check_command(file.command[0], cwd)
+            check_command(file.command[0], cwd, file.env.get("PATH"))
     except UsageError as error:
         raise fail(["command"], error.message) from None
     if file.output.compare == "files" and not file.output.files:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -13,6 +11,7 @@ from typing import IO
 
 from heapwright.errors import HeapwrightError, unknown
 from heapwright.measure.meter import Run
+from heapwright.measure.process_group import kill_group
 from heapwright.metrics import MAX_PLAUSIBLE, is_plausible
 from heapwright.plugins import OBJECTIVES_GROUP, load_plugin, plugin_names
 from heapwright.workload.last_words import TAIL_BYTES, last_words
@@ -67,7 +66,7 @@ def _by_command(words: list[str], cwd: Path, env: Mapping[str, str], limit: floa
         try:
             out, err = process.communicate(timeout=limit)
         except BaseException as error:  # an interruption too
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process)
             if isinstance(error, subprocess.TimeoutExpired):
                 return 0.0, f"the command timed out after {limit:g} s"
             raise

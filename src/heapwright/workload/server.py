@@ -25,6 +25,7 @@ from typing import IO, TypedDict
 from heapwright.errors import HeapwrightError
 from heapwright.measure.container import Container, new_name
 from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.measure.process_group import run_group
 from heapwright.measure.process_tree import ProcessTree, parent_of
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.load_metrics import Figures, LoadMetrics, combine, own_keys, read_parts
@@ -220,16 +221,15 @@ def _run_phase(
         was = _state(file)
         began = time.monotonic()
         try:
-            status = subprocess.run(
+            status = run_group(
                 words,
+                timeout or None,
                 cwd=cwd,
                 env=dict(plain),
                 stdin=subprocess.DEVNULL,
                 stdout=printed if how and not file else subprocess.DEVNULL,
                 stderr=complaints,
-                timeout=timeout or None,
-                check=False,
-            ).returncode
+            )
         except subprocess.TimeoutExpired:
             load.trouble = LOAD_TIMED_OUT
             return
@@ -359,21 +359,20 @@ def _answers(words: list[str], cwd: Path, plain: Mapping[str, str]) -> bool:
     if not words:
         return False
     try:
-        done = subprocess.run(
+        status = run_group(
             words,
+            5.0,
             cwd=cwd,
             env=dict(plain),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=5,
-            check=False,
         )
     except subprocess.TimeoutExpired:
         return False
     except OSError as error:
         raise HeapwrightError(f"the ready command does not start: {error}") from None
-    return done.returncode == 0
+    return status == 0
 
 
 def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapping[str, str]) -> bool:
