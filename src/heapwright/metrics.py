@@ -22,12 +22,10 @@ from heapwright.units import (
 )  # fmt: skip
 
 __all__ = [
-    "MAX_PLAUSIBLE", "METRICS", "NUMERIC", "REPLAYABLE", "REPLAYABLE_SHORT", "Kind", "Metric", "Unit",
-    "find_metric", "is_plausible", "show_bytes", "show_count", "show_estimate", "show_latency", "show_rate",
+    "METRICS", "NUMERIC", "REPLAYABLE", "REPLAYABLE_SHORT", "Kind", "Metric", "Unit",
+    "find_metric", "show_bytes", "show_count", "show_estimate", "show_latency", "show_rate",
     "show_seconds",
 ]  # fmt: skip
-
-MAX_PLAUSIBLE = 1e24  # no measured number of seconds, bytes or events is as large
 
 Kind = Literal["memory", "time", "count", "output"]
 Unit = Literal["s", "ms", "s/op", "1/s", "B", "B/s", "count", "J", "number", ""]
@@ -433,11 +431,6 @@ METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
 NUMERIC: tuple[str, ...] = tuple(m.key for m in _ALL if m.kind != "output")
 REPLAYABLE: frozenset[str] = frozenset(m.key for m in _ALL if m.replayable)
 REPLAYABLE_SHORT = ", ".join(m.short for m in _ALL if m.replayable)  # for messages
-
-
-def is_plausible(value: float) -> bool:
-    """Whether a number can be a measurement: neither negative, nor too large, nor NaN."""
-    return 0 <= value < MAX_PLAUSIBLE
 
 
 def find_metric(name: str) -> Metric:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+MAX_PLAUSIBLE = 1e24  # no measured number of seconds, bytes or events is as large
+
+
+def is_plausible(value: float) -> bool:
+    """Whether a number can be a measurement: neither negative, nor too large, nor NaN."""
+    return 0 <= value < MAX_PLAUSIBLE
+
 
 def show_bytes(value: float) -> str:
     """1536 → '1.5 KiB'."""

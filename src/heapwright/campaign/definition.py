@@ -33,7 +33,8 @@ from heapwright.objectives import parse_objectives
 from heapwright.search.methods import check_method
 from heapwright.tomlfile import key_line, load_toml_and_text
 from heapwright.trace.recordings import recorded_workload
-from heapwright.workload.model import check_command, load_workload
+from heapwright.workload.command import check_command
+from heapwright.workload.model import load_workload
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OWN = (

@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.local import all_spaces, local_environment
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import read_study, study_errors
+    from heapwright.workload.command import under_shell
     from heapwright.workload.program import allocator_changes, command_changes
-    from heapwright.workload.shell_script import under_shell
 
     workload = read_workload(args)
     input_ = read_inputs(args, workload)[0]

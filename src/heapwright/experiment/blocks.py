@@ -23,7 +23,7 @@ from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import PhaseStart, RunStore, StoredRun
 from heapwright.experiment.runner import TRIES, Job, Result, Runner, Work
 from heapwright.measure.host import this_host
-from heapwright.metrics import is_plausible
+from heapwright.units import is_plausible
 from heapwright.workload.execute import advice
 from heapwright.workload.model import Input
 from heapwright.workload.score import NO_OBJECTIVE

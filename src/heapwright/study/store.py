@@ -34,9 +34,9 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import PhaseStart, StoredRun
 from heapwright.measure.parts import Breakdown
-from heapwright.metrics import is_plausible
 from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
+from heapwright.units import is_plausible
 
 _T = TypeVar("_T")
 SYNCHRONOUS = "FULL"  # SQLite's setting: a commit waits for the disk, so that a power cut loses no run

@@ -35,9 +35,9 @@ from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
 from heapwright.trace.sampling import LIBRARY, Sampling
+from heapwright.workload.command import under_shell
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
-from heapwright.workload.shell_script import under_shell
 
 SUFFIX = ".recording"
 RECORDER = "libheapwright-record.so"

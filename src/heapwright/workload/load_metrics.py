@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from heapwright.metrics import is_plausible
+from heapwright.units import is_plausible
 
 Format = Literal["", "wrk", "hey", "ab", "redis-benchmark", "k6", "json"]
 LatencyUnit = Literal["ns", "us", "ms", "s"]

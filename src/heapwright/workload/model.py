@@ -42,7 +42,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +54,7 @@ from heapwright.errors import UsageError, unknown
 from heapwright.measure.container import Container, open_container
 from heapwright.measure.prefix import Prefix
 from heapwright.tomlfile import key_line, load_toml_and_text
+from heapwright.workload.command import check_command
 from heapwright.workload.load_metrics import LoadMetrics, wrong_key
 
 _MAX_PAUSE_S = 86400.0
@@ -331,30 +331,6 @@ def from_command(
         check_command(words[0], Path.cwd())
     file = WorkloadFile(command=words, timeout=timeout, success=list(success), prefix=prefix)
     return Workload(file, Path.cwd(), (Input("default"),), container=container)
-
-
-def check_command(program: str, cwd: Path, search_path: str | None = None) -> None:
-    """Check that a program can be started.
-
-    Args:
-        program: its name or path.
-        cwd: where it starts.
-        search_path: the value of PATH; None for this process's.
-
-    Raises:
-        UsageError: it is not found, is a directory, or is not executable.
-    """
-    if "/" in program:
-        path = cwd / program
-        if not path.exists():
-            raise UsageError(f"command not found: {program}", f"looked in {cwd}" if program[0] != "/" else "")
-        if path.is_dir():
-            raise UsageError(f"not a program: {program} is a directory")
-        if not os.access(path, os.X_OK):
-            raise UsageError(f"not executable: {program}", f"chmod +x {shlex.quote(program)}")
-    elif shutil.which(program, path=search_path) is None:
-        hint = f"did you mean ./{program}?" if (cwd / program).is_file() else "is it on PATH?"
-        raise UsageError(f"command not found: {program}", hint)
 
 
 def _wrong_load(server: Server) -> tuple[list[str], str] | None:

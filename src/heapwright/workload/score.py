@@ -12,8 +12,8 @@ from typing import IO
 from heapwright.errors import HeapwrightError, unknown
 from heapwright.measure.meter import Run
 from heapwright.measure.process_group import kill_group
-from heapwright.metrics import MAX_PLAUSIBLE, is_plausible
 from heapwright.plugins import OBJECTIVES_GROUP, load_plugin, plugin_names
+from heapwright.units import MAX_PLAUSIBLE, is_plausible
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Objective
 
