@@ -226,7 +226,7 @@ def test_what_cannot_be_made_leaves_nothing(trace: Path, tmp_path: Path) -> None
         tmp_path / "s.hwt",
         status=1,
     )
-    assert "more than can be made up" in done.stderr
+    assert "the scaled model is too large" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.json"]
 
 
