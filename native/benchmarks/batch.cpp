@@ -24,8 +24,8 @@ void shuffle(Block* blocks, std::uint64_t count, Random& random) {
 
 void round_of(Block* blocks, std::uint64_t count, Order order, bool growing, Random& random) {
   for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t most = growing ? 16 + i * 4096 / count : 256;
-    blocks[i].size = static_cast<std::uint32_t>(16 + random.below(most));
+    const std::uint64_t size_range = growing ? 16 + i * 4096 / count : 256;
+    blocks[i].size = static_cast<std::uint32_t>(16 + random.below(size_range));
     blocks[i].data = std::malloc(blocks[i].size);
     fill(blocks[i].data, blocks[i].size, static_cast<std::uint8_t>(blocks[i].size));
   }

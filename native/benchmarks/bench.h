@@ -267,8 +267,9 @@ class Section {
   double sys_began_ = 0;
 };
 
-// Runs body(thread number) on so many threads that start together; the seconds from the first start
-// to the last end, as the threads themselves saw them (who waits for them may be woken late).
+// Runs body(thread number) on `count` threads that start together. Returns the seconds from the
+// first start to the last end, as measured by the threads, because the waiting thread may be woken
+// late.
 template <class Body>
 double run_threads(std::uint64_t count, Body body) {
   struct Thread {

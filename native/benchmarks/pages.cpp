@@ -1,6 +1,7 @@
-// A heap of small blocks that grows, is used at random, falls to a tenth and grows again. After Hunter et
-// al., Beyond malloc efficiency to fleet efficiency (Temeraire), OSDI 2021. Shows what huge pages save, page
-// faults and CPU time, and what memory they cost. A tenth stays of each run of blocks, or of all at random.
+// A heap of small blocks that grows, is used at random, falls to a tenth and grows again. After
+// Hunter et al., Beyond malloc efficiency to fleet efficiency (Temeraire), OSDI 2021. Shows what
+// huge pages save, page faults and CPU time, and what memory they cost. A tenth stays of each run
+// of blocks, or of all at random.
 #include <barrier>
 
 #include "bench.h"

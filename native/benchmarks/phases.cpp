@@ -1,6 +1,6 @@
 // Memory that ramps up, stays, and falls to a tenth, again and again, with other sizes each time.
-// Shows how much memory an allocator keeps: resident memory after each fall, at once and after an idle second
-// (allocators that purge lazily need the time).
+// Shows how much memory an allocator keeps: resident memory after each fall, at once and after an
+// idle second (allocators that purge lazily need the time).
 #include "bench.h"
 
 int main(int argc, char** argv) {
@@ -23,10 +23,10 @@ int main(int argc, char** argv) {
   for (std::uint64_t cycle = 0; cycle < cycles; ++cycle) {
     section.begin();
     const double began = now();
-    const std::uint64_t most = 64U << (2 * (cycle % 4));  // 64, 256, 1024, 4096
+    const std::uint64_t size_range = 64U << (2 * (cycle % 4));  // 64, 256, 1024, 4096
     while (live < bytes && count < bytes / 32) {
       Block& block = blocks[count++];
-      block.size = static_cast<std::uint32_t>(32 + random.below(most));
+      block.size = static_cast<std::uint32_t>(32 + random.below(size_range));
       block.data = std::malloc(block.size);
       fill(block.data, block.size, static_cast<std::uint8_t>(block.size));
       live += block.size;

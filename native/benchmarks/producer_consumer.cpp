@@ -1,10 +1,11 @@
-// Blocks allocated by some threads and freed by others. After xmalloc-test and Hoard's blow-up
-// argument: an allocator that never brings freed memory back to who allocates grows without bound.
+// Allocates blocks in some threads and frees them in others. After xmalloc-test and Hoard's blow-up
+// argument: an allocator that never returns freed memory to the threads that allocate grows without
+// bound.
 //
-// producers=P of the threads produce, the rest consume. With as many of one as of the other (the
-// default for an even number) they are pairs, each with a queue of its own; else all share one. A
-// single thread takes turns. bounded=N: at most N blocks are under way in a queue; 0: as many as
-// there are.
+// producers=P of the threads produce, the others consume. If both are equally many (the default for
+// an even number of threads), they form pairs, each with its own queue; otherwise all share one
+// queue. A single thread produces and consumes in turn. bounded=N: at most N blocks are in a queue;
+// 0: no limit.
 #include <memory>
 
 #include "bench.h"
@@ -82,7 +83,7 @@ void produce(Queue& queue, std::uint64_t count, Random& random) {
   }
 }
 
-// Until `all` blocks have gone through the queue, whoever freed them.
+// Frees blocks from the queue until all its consumers together have freed `all`.
 void consume(Queue& queue, std::uint64_t all) {
   while (queue.done.load(std::memory_order_relaxed) < all) {
     Block block{};

@@ -1,4 +1,4 @@
-// Random work as real programs have it, and the cost of the test itself subtracted.
+// Runs random work like that of real programs, and subtracts the cost of the test itself.
 //
 // After "Testing Memory Allocators: ptmalloc2 vs tcmalloc vs hoard vs jemalloc While Trying to
 // Simulate Real-World Loads": slots; each step picks one, and fills it if it is empty and empties
@@ -7,12 +7,12 @@
 // written once after malloc and read once before free. The memory that is live is fixed, and split
 // over the threads.
 //
-// --void runs the same steps with an allocator that does nothing, as the paper has it: every block
-//  of a
-// thread is the same small buffer, hot in its cache. What remains of the difference is the
-// allocator, and the cache and TLB misses that come of where it puts blocks. Beyond the paper:
-// handover=P hands P per cent of the blocks to the next thread, which frees them; realloc=P resizes
-// P per cent in place of freeing them.
+// --void runs the same steps with an allocator that does nothing, as in the paper: every block of a
+// thread is the same small buffer, which stays in the thread's cache. What remains of the
+// difference is the allocator, and the cache and TLB misses caused by where it puts blocks.
+//
+// Beyond the paper: handover=P hands P per cent of the blocks to the next thread, which frees them;
+// realloc=P resizes P per cent in place of freeing them.
 #include <cmath>
 
 #include "bench.h"
@@ -104,7 +104,7 @@ class Worker {
 
   std::uint64_t pairs = 0;  // frees, each with its malloc
   std::uint64_t live = 0;
-  std::uint64_t most = 0;
+  std::uint64_t peak_live = 0;
 
  private:
   std::size_t size() { return static_cast<std::size_t>(kSmallest * std::exp2(random_.unit() * kOctaves)); }
@@ -115,11 +115,13 @@ class Worker {
     slot.block = options_.empty ? buffer_.data() : std::malloc(slot.size);
     fill(slot.block, slot.size, slot.tag);
     live += slot.size;
-    note_most(0);
+    note_peak(0);
   }
 
   // Blocks under way to another thread are live too.
-  void note_most(std::uint64_t under_way) { most = live + under_way > most ? live + under_way : most; }
+  void note_peak(std::uint64_t under_way) {
+    peak_live = live + under_way > peak_live ? live + under_way : peak_live;
+  }
 
   void release(Slot& slot) {
     live -= slot.size;
@@ -130,7 +132,7 @@ class Worker {
       slot.block = options_.empty ? buffer_.data() : std::realloc(slot.block, slot.size);
       fill(slot.block, slot.size, slot.tag);
       live += slot.size;
-      note_most(0);
+      note_peak(0);
       ++pairs;
       return;
     }
@@ -138,7 +140,7 @@ class Worker {
       give_back(slot);
     } else {
       sent_ += slot.size;
-      note_most(sent_ - out_.freed.load(std::memory_order_relaxed));
+      note_peak(sent_ - out_.freed.load(std::memory_order_relaxed));
     }
     slot.block = nullptr;
   }
@@ -218,12 +220,12 @@ int main(int argc, char** argv) {
     const double took = now() - began;
     for (double seen = longest; took > seen && !longest.compare_exchange_weak(seen, took);) {
     }
-    ready.arrive_and_wait();  // nobody puts anything into a mailbox any more
+    ready.arrive_and_wait();  // no thread puts a block into a mailbox any more
     if (number == 0) {
       section.end(longest);
     }
     pairs += worker.pairs;
-    live += worker.most;
+    live += worker.peak_live;
     worker.finish();
   });
   Report report("realistic", options);

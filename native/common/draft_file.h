@@ -1,8 +1,8 @@
 // Writes a file under a temporary name beside its own and renames it when it is complete, so that a
 // file with the final name is always complete. A draft that is not published is removed.
 //
-// The draft is always a new file: any file with its name, such as the draft of a killed process or a
-// symbolic link that somebody placed there, is removed first and never written through.
+// The draft is always a new file: any file with its name, such as the draft of a killed process or
+// a symbolic link that somebody placed there, is removed first and never written through.
 #pragma once
 
 #include <sys/types.h>

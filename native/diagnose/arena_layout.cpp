@@ -90,7 +90,8 @@ std::optional<ArenaLayout> find_arenas(const Memory& memory, const PageMap& page
   return std::nullopt;
 }
 
-// malloc_par, from its counts of mapped blocks on (older and newer versions have other fields before):
+// malloc_par, from its counts of mapped blocks on (older and newer versions have other fields
+// before):
 //   int n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn_threshold | size_t mmapped_mem, max_mmapped_mem |
 //   char* sbrk_base
 std::optional<MappedBlocks> find_mapped_blocks(const Memory& memory, const PageMap& page_map,

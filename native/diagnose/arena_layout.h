@@ -1,13 +1,13 @@
 // Finds glibc's malloc_state structures (arenas) and its malloc_par in another process.
 //
-//   malloc_state   mutex, flags | fastbinsY[10] | top | last_remainder | bins[254] | binmap | next |
-//                  next_free | attached_threads | system_mem | max_system_mem
+//   malloc_state   mutex, flags | fastbinsY[10] | top | last_remainder | bins[254] | binmap |
+//                  next | next_free | attached_threads | system_mem | max_system_mem
 //
 // The structures have no exported names, and what stands before the bins differs: versions 2.27 to
-// 2.42 have ten fastbins, 2.43 has none. So the main arena is found by its bins, in the writable data
-// of libc or of the executable: the two pointers of an empty bin point 16 bytes before themselves. The
-// arenas form a ring over `next`, which must lead back to the main arena. That also tells how far
-// before its bins an arena begins.
+// 2.42 have ten fastbins, 2.43 has none. So the main arena is found by its bins, in the writable
+// data of libc or of the executable: the two pointers of an empty bin point 16 bytes before
+// themselves. The arenas form a ring over `next`, which must lead back to the main arena. That also
+// tells how far before its bins an arena begins.
 #pragma once
 
 #include <cstdint>

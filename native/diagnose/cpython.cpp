@@ -102,7 +102,7 @@ class ArenaArray {
   ArenaArray(const Memory& memory, std::uint64_t address, Geometry geometry)
       : memory_(memory), address_(address), geometry_(geometry) {}
 
-  // Reads the array. Returns false if it is none.
+  // Reads the array. Returns false if the memory there is not such an array.
   bool read();
   // Adds up all pools. `page_map` may be nullptr: then the figures about pages stay as they are.
   void count(const PageMap* page_map, PythonHeap& heap) const;
@@ -218,8 +218,8 @@ void ArenaArray::count_arena(std::size_t number, const PageMap* page_map, Python
   heap.consistent = heap.consistent && free_pools == arena.free_pools;
 }
 
-// Finds the interpreter by the names of mapped files: libpython3.11.so.1.0, python3.11, or, where an
-// executable has another name, cpython-311 in the name of an extension module.
+// Finds the interpreter by the names of mapped files: libpython3.11.so.1.0, python3.11, or, where
+// an executable has another name, cpython-311 in the name of an extension module.
 std::optional<Interpreter> find_interpreter(const Memory& memory, const std::vector<Mapping>& mappings) {
   static const std::regex program("(lib)?python3\\.([0-9]+)([a-z]*)(\\.so.*)?");
   static const std::regex extension(".*\\.cpython-3([0-9]+)([a-z]*)-.*\\.so");
@@ -348,8 +348,8 @@ std::optional<PythonHeap> read_cpython(const Memory& memory) {
   PythonHeap heap = none;
   bool consistent = false;
   for (int i = 0; i < kMaxPasses && !consistent; ++i) {
-    // find_arenas() has read them for the first pass. A read fails while the interpreter changes the
-    // array; the pass before tells more than none.
+    // find_arenas() has read them for the first pass. A read fails while the interpreter changes
+    // the array; the pass before tells more than none.
     if (i > 0 && !arenas->read()) {
       continue;
     }

@@ -1,13 +1,14 @@
 // Reads the heap of glibc's malloc in another process: its arenas, and the free blocks in them.
 //
-// The figures are those of malloc_info: a chunk is free if it is in a bin or a fastbin, or if it is the
-// top. A chunk in a thread's tcache counts as live. Sizes are those of chunks, with their headers.
+// The figures are those of malloc_info: a chunk is free if it is in a bin or a fastbin, or if it is
+// the top. A chunk in a thread's tcache counts as live. Sizes are those of chunks, with their
+// headers.
 //
-// Two ways lead to the free chunks. The first one walks the chunks of the arena's memory in order, by
-// their sizes: a chunk is free if the chunk behind it says so (bit 0 of its size is clear). It reads
-// whole pages, so a process that goes on working hardly disturbs it. The other one follows the lists of
-// the bins. It is for a main arena whose memory is not one piece: after a foreign sbrk, or where brk
-// could not grow.
+// Two ways lead to the free chunks. The first one walks the chunks of the arena's memory in order,
+// by their sizes: a chunk is free if the chunk behind it says so (bit 0 of its size is clear). It
+// reads whole pages, so a process that goes on working hardly disturbs it. The other one follows
+// the lists of the bins. It is for a main arena whose memory is not one piece: after a foreign
+// sbrk, or where brk could not grow.
 //
 // Nothing is stopped, so the heap may change meanwhile. A walk that meets an impossible chunk is
 // repeated. If that does not help, the arena's `consistent` is false, and its figures cover a part.
@@ -23,8 +24,8 @@
 
 namespace heapwright::diagnose {
 
-// All figures are in bytes unless they say otherwise. "In memory" means: not given back to the kernel
-// and not swapped out.
+// All figures are in bytes unless they say otherwise. "In memory" means: not given back to the
+// kernel and not swapped out.
 struct Arena {
   std::uint64_t address = 0;
   std::uint64_t system = 0;        // obtained from the kernel

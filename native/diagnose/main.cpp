@@ -1,8 +1,8 @@
-// heapwright-diagnose PID: reads where the memory of a running process is, and prints it as one JSON
-// object. docs/diagnose.md explains the figures.
+// heapwright-diagnose PID: reads where the memory of a running process is, and prints it as one
+// JSON object. docs/diagnose.md explains the figures.
 //
-// The process is not stopped, and nothing is written to it. Only pages that are in memory are read, so
-// that reading does not change how much memory the process has.
+// The process is not stopped, and nothing is written to it. Only pages that are in memory are read,
+// so that reading does not change how much memory the process has.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

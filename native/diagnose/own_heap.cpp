@@ -154,7 +154,8 @@ bool PageCounter::read_resident(std::uint64_t address, const std::vector<Page>& 
   return true;
 }
 
-// Returns the bits of a superblock that its chunk holds from `begin` on, `bytes` for each superblock.
+// Returns the bits of a superblock that its chunk holds from `begin` on, `bytes` for each
+// superblock.
 std::vector<bool> PageCounter::read_bits(const Described& superblock, std::uint64_t begin,
                                          std::uint64_t bytes) {
   const std::uint64_t chunk_bytes = std::uint64_t{layout_.superblock_bytes} * layout_.superblocks_in_chunk;

@@ -70,7 +70,8 @@ std::optional<FoundLayout> find_layout(const Memory& memory, const PageMap& page
     }
     const std::vector<PageMap::Page> pages = page_map.pages(mapping.begin, mapping.end);
     for (std::size_t i = 0; i < pages.size(); ++i) {
-      // The dynamic linker has written to the page of each descriptor; untouched pages stay untouched.
+      // The dynamic linker has written to the page of each descriptor; untouched pages stay
+      // untouched.
       if (pages[i] != PageMap::Page::kNone || !page_map.readable()) {
         search_page(memory, mapping, mapping.begin + i * page_map.page_bytes(), bytes, found);
       }

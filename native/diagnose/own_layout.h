@@ -1,5 +1,5 @@
-// Finds the descriptor of exgen's or reaper's heap in another process (allocator/core/heap_layout.h),
-// and reads what it points to.
+// Finds the descriptor of exgen's or reaper's heap in another process
+// (allocator/core/heap_layout.h), and reads what it points to.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct FoundLayout {
 };
 
 // Finds the descriptor of the heap that the process uses: of several, the one with most memory.
-// nullopt: there is none, none is in use, or it has another version.
+// nullopt: the process has no such heap or does not use it, or the heap has another version.
 std::optional<FoundLayout> find_layout(const Memory& memory, const PageMap& page_map);
 
 // Reads a value of the process, by the address of the field that holds it. 0 if it cannot be read.

@@ -146,7 +146,8 @@ void PassReader::read_heap(std::uint64_t address) {
     hold_list(field<std::uint64_t>(lists.data(), i * layout_.list_bytes), &Described::in_caches);
   }
   for (std::size_t i = 0; i < layout_.depots; ++i) {
-    // A word of 48 bits of address and 16 of length; the second word of the first block is the next.
+    // A word of 48 bits of address and 16 of length; the second word of the first block is the
+    // next.
     for (auto list = field<std::uint64_t>(depots.data(), i * sizeof(std::uint64_t));
          list != 0 && pass_.sound;) {
       const std::uint64_t first = list % (std::uint64_t{1} << 48U);
@@ -171,8 +172,8 @@ void PassReader::hold_list(std::uint64_t first, std::uint32_t Described::* count
   }
 }
 
-// Counts a block as held. Returns false if there cannot be a block at that address, or if more are held
-// than there are: links that change meanwhile may lead in a circle.
+// Counts a block as held. Returns false if there cannot be a block at that address, or if more are
+// held than there are: links that change meanwhile may lead in a circle.
 bool PassReader::hold(std::uint64_t block, std::uint32_t Described::* count) {
   const std::uint64_t offset = block - pass_.region_begin;
   const std::uint32_t number =

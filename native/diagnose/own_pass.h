@@ -1,5 +1,5 @@
-// Reads the state of exgen's or reaper's heap in another process once: every superblock's description,
-// and the free blocks that heaps of threads hold.
+// Reads the state of exgen's or reaper's heap in another process once: every superblock's
+// description, and the free blocks that heaps of threads hold.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,8 @@ class PassReader {
   PassReader(const Memory& memory, const alloc::HeapLayout& layout) : memory_(memory), layout_(layout) {}
 
   Pass read();
-  // Whether links between free blocks are encoded, so that only bits say which blocks are allocated.
+  // Whether links between free blocks are encoded, so that only bits say which blocks are
+  // allocated.
   [[nodiscard]] bool hardened() const { return layout_.marks_begin != 0; }
 
  private:

@@ -42,8 +42,8 @@ struct ScanArguments {
 constexpr std::uint64_t kZeroPage = std::uint64_t{1} << 5U;
 constexpr std::size_t kRegionsAtOnce = 512;
 
-// Takes the kernel's zero page out of `pages`, which begin at `begin`: a page that the process has only
-// read. Older kernels do not tell.
+// Takes the kernel's zero page out of `pages`, which begin at `begin`: a page that the process has
+// only read. Older kernels do not tell.
 void remove_zero_pages(int file, std::uint64_t begin, std::uint64_t page_bytes,
                        std::vector<PageMap::Page>& pages) {
   std::vector<Region> regions(kRegionsAtOnce);

@@ -1,8 +1,8 @@
 // Tells which pages of another process are in memory, from /proc/PID/pagemap.
 //
-// A reader must not read untouched pages through /proc/PID/mem: the kernel would then give the process
-// page tables and its zero page for them. The zero page is not memory of the process: where the kernel
-// tells (Linux 6.7 and newer), it counts as no page.
+// A reader must not read untouched pages through /proc/PID/mem: the kernel would then give the
+// process page tables and its zero page for them. The zero page is not memory of the process: where
+// the kernel tells (Linux 6.7 and newer), it counts as no page.
 #pragma once
 
 #include <sys/types.h>

@@ -21,8 +21,8 @@ struct Footprint {
 std::string why_unreadable(pid_t pid);
 // As a line for the user: opening /proc/PID/mem failed with this errno.
 std::string why_refused(pid_t pid, int error);
-// Moment at which the process began, in clock ticks since boot; tells it from a later process with the
-// same number. nullopt if it has ended.
+// Moment at which the process began, in clock ticks since boot; tells it from a later process with
+// the same number. nullopt if it has ended.
 std::optional<std::uint64_t> start_of(pid_t pid);
 std::optional<Footprint> read_footprint(pid_t pid);
 std::uint64_t thread_count(pid_t pid);

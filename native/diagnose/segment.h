@@ -36,7 +36,8 @@ class Segment {
     return value;
   }
 
-  // Counts the bytes of whole pages between two addresses that are in memory, and those that are not.
+  // Counts the bytes of whole pages between two addresses that are in memory, and those that are
+  // not.
   struct Pages {
     std::uint64_t resident = 0;
     std::uint64_t absent = 0;

@@ -1,8 +1,8 @@
 // Declares the back ends. Each observes a run in its own way and feeds the same watcher and
 // supervisor.
 //
-//   notify  seccomp user notification: one stop at the entry of each watched call, about 2.5 us; no ptrace,
-//           so debuggers still work inside
+//   notify  seccomp user notification: one stop at the entry of each watched call, about 2.5 us;
+//           no ptrace, so debuggers still work inside
 //   ptrace  SECCOMP_RET_TRACE: about 4 us a stop; two stops a call for Massif's figures
 //   poll    readings every 10 ms; counts no calls, works everywhere
 //   none    only wait4: the baseline for the cost of the others

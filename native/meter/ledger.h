@@ -3,18 +3,19 @@
 // calls, and tests feed it synthetic events.
 //
 // Rules
-//   vm, heap   change only at mapping calls. A reading taken at a call's ENTRY is the state since the
-//              process's previous reading, so both are step functions and their peaks and averages are exact
-//              for one thread.
-//   rss        also grows by page faults between readings, and falls at calls. A rise counts as a straight
-//              line. A fall counts as if it happened right after the previous reading, which was taken at the
-//              entry of the call that caused it.
-//   returned   the falls of rss while a releasing call is in progress: from the reading at its entry to the
-//              same thread's next call. Ticks and other threads may read in between, before or after the call
-//              takes effect.
-//   quantiles  of rss over time count the time between two readings of the tree with the later total.
-//   totals     are sums over live processes of their latest reading. A process that shares its memory with
-//              its parent (vfork, before exec) is not counted.
+//   vm, heap   change only at mapping calls. A reading taken at a call's ENTRY is the state since
+//              the process's previous reading. So both are step functions, and their peaks and
+//              averages are exact for one thread.
+//   rss        also grows by page faults between readings, and falls at calls. A rise counts as a
+//              straight line. A fall counts as if it happened right after the previous reading,
+//              which was taken at the entry of the call that caused it.
+//   returned   the falls of rss while a releasing call is in progress: from the reading at its
+//              entry to the same thread's next call. Ticks and other threads may read in between,
+//              before or after the call takes effect.
+//   quantiles  of rss over time count the time between two readings of the tree with the later
+//              total.
+//   totals     are sums over live processes of their latest reading. A process that shares its
+//              memory with its parent (vfork, before exec) is not counted.
 //
 // Invariants: total_ is the sum of last over entries_; time never runs backwards.
 #pragma once

@@ -93,7 +93,8 @@ struct StartStack {
   std::uint64_t exec_name_bytes = 0;  // AT_EXECFN with terminator; 0 if the auxv has none
 };
 
-// Bytes of the initial stack mapping, without the red-zone page (see the constant above).
+// Returns the bytes of the initial stack mapping, without the red-zone page, which the 40,960 bytes
+// of the head comment include.
 [[nodiscard]] std::uint64_t start_stack_bytes(const StartStack& stack, std::uint64_t page);
 
 class Massif {

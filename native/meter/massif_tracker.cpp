@@ -26,7 +26,7 @@ constexpr std::uint64_t kMap32Bit = MAP_32BIT;
 constexpr std::uint64_t kMap32Bit = 0;  // only x86 has it
 #endif
 
-constexpr int kPatience = 5;  // ticks a call may take while others wait
+constexpr int kMaxCallTicks = 5;  // that a call may take while other calls are held
 
 std::string read_file(pid_t process, const char* name, std::size_t limit = SIZE_MAX) {
   std::array<char, 64> path{};
@@ -300,7 +300,7 @@ void MassifTracker::ended(pid_t thread) {
 }
 
 void MassifTracker::tick() {
-  if (in_call_ != 0 && !held_.empty() && ++ticks_ > kPatience) {
+  if (in_call_ != 0 && !held_.empty() && ++ticks_ > kMaxCallTicks) {
     next();
   }
 }

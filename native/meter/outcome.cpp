@@ -144,9 +144,10 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   const std::uint64_t peak = single ? outcome.max_rss : std::max(ledger.peak().rss, outcome.max_rss);
   json.count("peak_rss_bytes", peak);
   const std::uint64_t vm = std::max(ledger.peak().vm, watcher.vm_peak());
-  // Polling may miss a program of a few milliseconds, or its memory: on a busy machine the meter gets its
-  // turn late. Resident memory is mapped, so if less was seen mapped, the readings missed the peak. The
-  // kernel's mark of a smaller program is about the meter's own size at the fork (spawn.h).
+  // Polling may miss a program of a few milliseconds, or its memory: on a busy machine the meter
+  // gets its turn late. Resident memory is mapped, so if less was seen mapped, the readings missed
+  // the peak. The kernel's mark of a smaller program is about the meter's own size at the fork
+  // (spawn.h).
   const bool seen = ledger.peak().rss > 0 && (vm >= peak || peak <= own_max_rss() + kCounterError);
   const auto if_seen = [seen](auto value) { return seen ? std::optional(value) : std::nullopt; };
   json.optional("mean_rss_bytes", if_seen(ledger.mean_rss(outcome.end)));

@@ -3,12 +3,15 @@
 //
 // The source is /proc/PID/smaps. Each mapping counts as a whole for one kind:
 //
-//   program   files of which the process maps some page executable; the executable's zero-initialised data (bss)
+//   program   files of which the process maps some page executable; the executable's
+//             zero-initialised data (bss)
 //   files     all other files, and memory that processes share (shmem, memfd)
 //   stacks    the main stack. Stacks of other threads are unnamed mappings and count as other
-//   heap      [heap], and the 64 MiB arenas of glibc: unnamed mappings that hold an address on a 64 MiB boundary, and
-//             that end, with the reserved rest behind them, on such a boundary
-//   other     all other anonymous memory: blocks that malloc maps by themselves, other allocators, thread stacks
+//   heap      [heap], and the 64 MiB arenas of glibc: unnamed mappings that hold an address on a
+//             64 MiB boundary, and that end, with the reserved pages behind them, on such a
+//             boundary
+//   other     all other anonymous memory: blocks that malloc maps by themselves, other allocators,
+//             thread stacks
 //
 // A rule in doubt counts a mapping as heap or other, never as program, files or stacks: their sum
 // is an upper bound of what malloc holds.

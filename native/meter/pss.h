@@ -7,10 +7,10 @@
 //
 //   regularly                  100 times its own cost after each reading: 1 % of the wall time
 //   at a likely new peak       if all readings together then cost at most 1.5 % of the wall time
-//   before such a peak ends    if they then cost at most 2 %: at the entry of exec or of a call that gives
-//                              memory back. Only back ends that see calls get there
-//   before a process exits     the same, whether a peak is likely or not, because its copies of shared pages
-//                              do not show in the RSS
+//   before such a peak ends    if they then cost at most 2 %: at the entry of exec or of a call
+//                              that returns memory. Only back ends that see calls can do this
+//   before a process exits     the same, whether a peak is likely or not, because its copies of
+//                              shared pages do not show in the RSS
 //
 // The budget allows 1 ms in addition. A sampler may have a multiple of the whole budget; then its
 // first reading also comes sooner. A peak is likely if the tree's summed RSS is 2 % above its value

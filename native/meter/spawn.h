@@ -58,8 +58,8 @@ class Spawned {
   std::string path_;
 };
 
-// Returns the path of a command's program, found as execvp finds it; empty with errno set if there
-// is none.
+// Returns the path of a command's program, found as execvp finds it; empty with errno set if it
+// is not found.
 std::string find_program(const char* name);
 
 }  // namespace heapwright::meter

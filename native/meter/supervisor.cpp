@@ -15,7 +15,8 @@
 namespace heapwright::meter {
 namespace {
 
-constexpr double kPatience = 5;  // seconds until the meter prints which processes it waits for
+// The meter prints which processes it waits for this long after the end of the command.
+constexpr double kWaitReportDelayS = 5;
 constexpr std::array<int, 7> kTaken{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
 
 }  // namespace
@@ -103,7 +104,8 @@ void Supervisor::tick(double time) {
   if (stopping_ && time >= kill_at_) {  // at every tick again: there may be new children
     kill_tree(SIGKILL);
   }
-  if (root_dead_ && !said_ && (options_.attended || !options_.die_with_parent) && time - root_end_ >= kPatience) {
+  const bool says = options_.attended || !options_.die_with_parent;
+  if (root_dead_ && !said_ && says && time - root_end_ >= kWaitReportDelayS) {
     said_ = true;
     std::string pids;
     for (const pid_t process : descendants_of(getpid())) {

@@ -2,8 +2,9 @@
 // share it.
 //
 //   signal to the meter        --die-with-parent                 otherwise, or with --attended too
-//   SIGINT                     the whole tree is killed          ignored, because the terminal sends it to
-//                                                                the target too; a second one kills the tree
+//   SIGINT                     the whole tree is killed          ignored, because the terminal
+//                                                                sends it to the target too; a
+//                                                                second one kills the tree
 //   SIGTERM, SIGHUP, SIGQUIT   the whole tree is killed          passed on to the root process
 //   SIGUSR1, SIGUSR2           passed on                         passed on
 //

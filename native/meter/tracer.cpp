@@ -25,7 +25,8 @@ constexpr int kSyscallStop = SIGTRAP | 0x80;
 constexpr long kOptions = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE |
                           PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_TRACEEXIT |
                           PTRACE_O_EXITKILL;
-constexpr int kPatience = 2;  // ticks
+// A task that stops before its parent's event waits this long for the event.
+constexpr int kParentEventTimeoutTicks = 2;
 
 // Calls ptrace with the kernel's own signature. ESRCH means that the task was killed; wait4 reports
 // that.
@@ -211,7 +212,7 @@ void Tracer::died(pid_t tid, int status, const rusage& usage) {
 
 void Tracer::tick() {
   for (auto& [tid, task] : tasks_) {
-    if (task.waiting && ++task.ticks >= kPatience) {
+    if (task.waiting && ++task.ticks >= kParentEventTimeoutTicks) {
       const pid_t group = group_of(tid);
       introduce(tid, task, group == 0 ? tid : group, 0, false);
     }

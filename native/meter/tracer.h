@@ -89,8 +89,8 @@ class Tracer {
   // Resumes a thread that called() held.
   void release(pid_t thread, bool stop_at_end);
 
-  // In called() and returned(): replaces an argument of the call. The register keeps the value, so the
-  // caller restores it in returned(). Returns false if that cannot be done here.
+  // In called() and returned(): replaces an argument of the call. The register keeps the value, so
+  // the caller restores it in returned(). Returns false if that cannot be done here.
   //
   // thread  the stopped thread
   // index   0 to 5

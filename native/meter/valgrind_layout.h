@@ -3,8 +3,8 @@
 // Why: the peak of Massif depends on them. glibc extends its heap by brk until that fails, then by
 // mappings. Two mappings that touch become one piece of heap, two that do not leave a rest each.
 // Valgrind ends the data segment after 8 MiB and places mappings upwards, the kernel places them
-// downwards. So the meter limits brk and asks the kernel for Valgrind's addresses; then glibc itself
-// takes the way that it takes under Valgrind. (massif_tracker.cpp changes the calls.)
+// downwards. So the meter limits brk and asks the kernel for Valgrind's addresses; then glibc
+// itself takes the way that it takes under Valgrind. (massif_tracker.cpp changes the calls.)
 //
 //   0x4000000   the loader                                     none in a static program
 //               data segment: 8 MiB, or RLIMIT_DATA if smaller (at least 1 MiB)

@@ -19,9 +19,11 @@
 namespace heapwright::meter {
 namespace {
 
-constexpr char kGoodbye = 'q';
+// Commands from the meter.
+constexpr char kEndCommand = 'q';    // end at once
+constexpr char kServeCommand = 'c';  // answer calls until the last filtered process has ended
 
-void let_go_on(int listener, std::uint64_t id) {
+void continue_call(int listener, std::uint64_t id) {
   seccomp_notif_resp response{};
   response.id = id;
   response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
@@ -48,7 +50,7 @@ void serve(int listener, bool kill_callers) {
     if (kill_callers) {
       kill(static_cast<pid_t>(request.pid), SIGKILL);
     }
-    let_go_on(listener, request.id);
+    continue_call(listener, request.id);
   }
 }
 
@@ -92,12 +94,12 @@ void kill_tree(int root_file, pid_t root) {
   dup2(safe_pipe, kPipe);
   dup2(safe_root, kRoot);
   syscall(SYS_close_range, 3U, ~0U, 0U);
-  char word = 0;
+  char command = 0;
   ssize_t size = 0;
   do {
-    size = read(kPipe, &word, 1);
+    size = read(kPipe, &command, 1);
   } while (size < 0 && errno == EINTR);
-  if (size == 1 && word == kGoodbye) {
+  if (size == 1 && command == kEndCommand) {
     _exit(0);
   }
   const bool meter_died = size == 0;
@@ -107,7 +109,7 @@ void kill_tree(int root_file, pid_t root) {
   }
   if (listener >= 0) {
     if (meter_died) {
-      let_go_on(kListener, taken.id);  // fails without harm if it was answered
+      continue_call(kListener, taken.id);  // fails without harm if it was answered
     }
     serve(kListener, kill_all);
   }
@@ -154,8 +156,8 @@ void Watchdog::dismiss(bool leave_running) const {
   if (pipe_ < 0) {
     return;
   }
-  const char word = leave_running ? 'c' : kGoodbye;
-  (void)!write(pipe_, &word, 1);
+  const char command = leave_running ? kServeCommand : kEndCommand;
+  (void)!write(pipe_, &command, 1);
 }
 
 }  // namespace heapwright::meter

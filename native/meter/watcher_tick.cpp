@@ -158,8 +158,8 @@ void Watcher::read_huge(double time, bool exiting) {
   }
 }
 
-// Finds the memory cgroup of the tree and reads its figures. To find it takes longer than to read it, so the
-// figures are read more often.
+// Finds the memory cgroup of the tree and reads its figures. To find it takes longer than to read
+// it, so the figures are read more often.
 void Watcher::look_at_group(double time) {
   const double began = cpu_now();
   if (time < next_group_) {

@@ -3,12 +3,12 @@
 //
 // An allocator often places blocks next to each other that it hands out one after the other. So
 // neighbours here are probably neighbours in memory. The next end is the neighbour of the one that
-// ended last, or any block of an age that is wanted. Other groups of threads end blocks that ended
-// threads of this group have left behind; the group itself ends blocks of its threads that still
-// exist. Both rules give way if no block of a wanted age is left.
+// ended last, or any block of an age that is wanted. When a thread of this group ends, other groups
+// free the blocks that are live then. The group itself frees the blocks allocated after that.
+// Either rule is dropped if no block of a wanted age is left.
 //
-//     all_    │ left behind by ended threads │ begun by threads that exist │
-//             0                            left_                        size()
+//     all_    │ older than the last end of a thread │ allocated after it │
+//             0                                   left_               size()
 //
 // Invariant: starts_[w] is the index in all_ where the lifetimes of window w begin. Ended ones keep
 // their index until compact().

@@ -4,7 +4,7 @@
 // Since the window began, a group has allocated more bytes than it has freed, or fewer. The model
 // has measured the bounds of that difference (GroupActivity::above, below). Above the upper bound
 // the group's next end comes early, and at the lower bound it waits. So if a program frees a block
-// for each one it allocates, the synthetic trace does too. Without bounds begins and ends would
+// for each one it allocates, the synthetic trace does too. Without bounds starts and ends would
 // come independently of each other, and live bytes would vary more than in the program.
 #pragma once
 

@@ -189,7 +189,8 @@ void Layout::divide(const FitOptions& options) {
     }
     shorten(classes_[c].sizes);
   }
-  if (classes_.empty()) {  // everything is in the script, but a model has at best_cost one class
+  // All lifetimes are in the script, but a model needs at least one class.
+  if (classes_.empty()) {
     classes_.emplace_back().sizes.emplace_back(kGranule, 1);
   }
 }

@@ -65,7 +65,8 @@ class LiveClasses {
   // The next ends take a block out. No value: a realloc took the block earlier.
   std::optional<LiveBlock> end_brief(std::size_t brief);
   std::optional<LiveBlock> end_old(std::uint32_t c, bool by_other_group, Rng& rng);
-  // A block for a realloc: the one whose lifetime would end next. No value: there is none yet.
+  // A block for a realloc: the one whose lifetime would end next. No value if the class has no such
+  // block yet.
   std::optional<LiveBlock> take_for_realloc(std::uint32_t c, Rng& rng);
 
   bool ends_are_reserved(std::uint32_t c) const {

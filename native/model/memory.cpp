@@ -8,8 +8,8 @@ namespace heapwright::model {
 namespace {
 
 // Measured with models scaled to some millions of ticks or objects. A tick of the longest window
-// took 131 to 305 bytes: its begins, ends and events, in lists that double as they grow. A live
-// object took 90 to 100 bytes, with what packing keeps of it.
+// took 131 to 305 bytes: its starts, ends and events, in lists that double as they grow. A live
+// object took 90 to 100 bytes, including the bytes that packing keeps of it.
 constexpr double kTickBytes = 320;
 constexpr double kObjectBytes = 110;
 

@@ -1,6 +1,6 @@
-// Defines the windows model: a statistical summary of a trace, window by window, from which a similar
-// trace can be generated.
-// docs/synth.md describes it for users, model_json.h writes and reads it.
+// Defines the windows model: a statistical summary of a trace, window by window, from which a
+// similar trace can be generated. docs/synth.md describes it for users, model_json.h writes and
+// reads it.
 //
 // Terms:
 //   tick        an allocation or a realloc that succeeded; the first has number 0
@@ -12,8 +12,8 @@
 //               live bytes and near the ends of threads. The largest bursts of frees between two
 //               ticks have windows of their own, without ticks.
 //   turn        ticks of one group in a row, without a tick of another group between them
-//   script      the lifetimes of the largest blocks. They are few, are kept one by one, and are in no
-//               count of windows and classes, except ticks.
+//   script      the lifetimes of the largest blocks. They are few and are kept one by one. Of the
+//               counts of windows and classes, only ticks include them.
 //
 // For each window and class the model counts
 //   - brief lifetimes: they begin and end in the window; by log2 of their length in ticks
@@ -55,8 +55,8 @@ inline constexpr unsigned kAgeBins = 12;
 // Groups of threads. Thread 8 shares a group with thread 1, 9 with 2 …; none shares with thread 0,
 // which is mostly the main thread.
 inline constexpr std::uint32_t kGroups = 8;
-// The last bin of brief lifetimes is no length: it counts lifetimes whose lengths are distributed as in
-// SizeClass::brief.
+// The last bin of brief lifetimes is no length: it counts lifetimes whose lengths are distributed
+// as in SizeClass::brief.
 inline constexpr unsigned kAsClass = kLifeBins - 1;
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};  // unknown, or never
 
@@ -96,8 +96,8 @@ struct SizeClass {
   std::uint32_t group = 0;  // of its threads; only classes of one group are merged (not in the JSON)
 };
 
-// Adds the variance of the estimates that one lifetime of a class causes if it is in the sample with this
-// chance. Its weight is then w = 1 / chance, so the expected w (w - 1) is w - 1.
+// Adds the variance of the estimates that one lifetime of a class causes if it is in the sample
+// with this chance. Its weight is then w = 1 / chance, so the expected w (w - 1) is w - 1.
 inline void add_variance(SizeClass& c, double chance, std::uint64_t size) {
   const double variance = 1 / chance - 1;
   c.count_variance += variance;
@@ -119,8 +119,8 @@ struct ClassActivity {
 // The activity of one group of threads in one window.
 struct GroupActivity {
   // The effective number of bursts in which the group frees bytes, of brief lifetimes and of old
-  // ones: (Σ b)² / Σ b² over the bytes b freed between two ticks. It is high if the group frees each
-  // block at a separate time, low if it frees many blocks at once.
+  // ones: (Σ b)² / Σ b² over the bytes b freed between two ticks. It is high if the group frees
+  // each block at a separate time, low if it frees many blocks at once.
   std::uint64_t brief_bursts = 0;
   std::uint64_t old_bursts = 0;
   // The mean positions in the window, in thousandths of the group's ticks: where long lifetimes
@@ -135,8 +135,8 @@ struct GroupActivity {
   bool operator==(const GroupActivity&) const = default;
 };
 
-// Whether a group's own ticks can state positions in a window: not if it frees more than four blocks
-// for each that it allocates there. Then the ticks of all groups do.
+// Whether a group's own ticks can state positions in a window: not if it frees more than four
+// blocks for each that it allocates there. Then the ticks of all groups do.
 constexpr bool has_clock(std::uint64_t ticks, std::uint64_t frees) { return ticks > 0 && 4 * ticks >= frees; }
 
 // Lifetimes that one group began and another group freed.

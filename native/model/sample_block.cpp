@@ -9,8 +9,8 @@ using trace::Kind;
 
 namespace {
 
-// Of one block. Only a program that resizes one small object very often, or a damaged file, has more; the
-// rest is left out, because slots take memory.
+// Of one block. Only a program that resizes one small object very often, or a damaged file, has
+// more; the rest is left out, because slots take memory.
 constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 22;
 
 bool is_window_mark(const Event& event, const trace::Header& header) {
@@ -60,8 +60,8 @@ bool SampleBlockReader::read(SampleBlock& block) {
   return !block.items.empty() || !block.slots.empty();
 }
 
-// Spreads the ticks that an event of kind kTicks reports, as far as they are not of sampled objects, over
-// the block from the last event of the thread to here.
+// Spreads the ticks that an event of kind kTicks reports, as far as they are not of sampled
+// objects, over the block from the last event of the thread to here.
 void SampleBlockReader::add_slots(SampleBlock& block, const Event& ticks) {
   Thread& thread = thread_of(ticks.thread);
   const std::uint64_t room = kMaxSlots - block.slots.size();

@@ -1,5 +1,5 @@
-// Cuts a sample into blocks, and lays out the ticks of each block that belong to objects outside the
-// sample. The expander (sample_expander.h) turns one block at a time into events.
+// Cuts a sample into blocks, and lays out the ticks of each block that belong to objects outside
+// the sample. The expander (sample_expander.h) turns one block at a time into events.
 //
 // A place says where something is in a block: item i is at i + 1, and what comes before it, after
 // item i - 1, is in between. A position says where it is in the whole trace: the number of ticks of
@@ -19,8 +19,8 @@ struct SampleItem {
   std::uint64_t tick = 0;      // ticks of its thread before it
   std::uint64_t position = 0;  // ticks of all threads before it
   std::uint64_t order = 0;     // items since the last tick, below kOrders
-  // Orders all items and ticks of the trace. A burst of frees is at one position, but its items have
-  // moments of their own.
+  // Orders all items and ticks of the trace. A burst of frees is at one position, but its items
+  // have moments of their own.
   std::uint64_t moment() const { return position * kOrders + order; }
 
   static constexpr std::uint64_t kOrders = std::uint64_t{1} << 20;
@@ -43,8 +43,8 @@ struct SampleBlock {
 
 class SampleBlockReader {
  public:
-  // Ticks of sampled objects in a block. Over fewer ticks, the number of sampled ones varies more; over
-  // more, the copies of an object are further away from it.
+  // Ticks of sampled objects in a block. Over fewer ticks, the number of sampled ones varies more;
+  // over more, the copies of an object are further away from it.
   static constexpr std::uint64_t kTicks = 64;
 
   explicit SampleBlockReader(trace::EventSource& source);

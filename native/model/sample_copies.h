@@ -40,19 +40,19 @@ class Pool {
 };
 
 // The free of a sampled object, and when its copies are freed.
-struct Death {
+struct ScheduledFree {
   enum class How : std::uint8_t {
-    kNotYet,    // not known to be freed
-    kOwnTicks,  // `after` ticks of the copy's thread after the copy's birth
-    kAllTicks,  // `after` ticks of all threads after the copy's birth
+    kUnknown,   // no free of the object has been read yet
+    kOwnTicks,  // `after` ticks of the copy's thread after the copy's allocation
+    kAllTicks,  // `after` ticks of all threads after the copy's allocation
     kSpread,    // at a moment between `from` and `to`
   };
-  How how = How::kNotYet;
+  How how = How::kUnknown;
   std::uint64_t after = 0;
   double from = 0;
   double to = 0;
-  trace::Event event;  // the free; of its thread, unless the object was freed by the thread of its birth
-  bool own = false;    // freed by that thread
+  trace::Event event;  // the free of the object
+  bool own = false;    // the thread that allocated the object freed it
 };
 
 // A live object of the sample.
@@ -60,27 +60,27 @@ struct Sampled {
   std::uint64_t output = 0;  // its number in the expanded trace
   double weight = 1;
   std::uint64_t largest = 0;  // bytes, so far
-  trace::Event birth;
-  std::uint64_t tick = 0;            // of its thread, at its birth
-  std::uint64_t position = 0;        // at its birth
-  std::vector<std::uint64_t> sizes;  // that its copies do not have yet: at birth, after each resize
+  trace::Event allocation;
+  std::uint64_t tick = 0;            // of its thread, at its allocation
+  std::uint64_t position = 0;        // at its allocation
+  std::vector<std::uint64_t> sizes;  // that its copies do not have yet: at allocation, after each resize
   std::uint64_t steps = 0;           // of these, in the block under way
   std::vector<std::uint32_t> copies;
-  Death death;
+  ScheduledFree scheduled_free;
 };
 
 struct Copy {
   std::uint64_t output = 0;
   std::uint32_t sampled = kNone;  // index of its object, as long as that has something to do
-  std::uint32_t thread = 0;       // of its birth
+  std::uint32_t thread = 0;       // of its allocation
   float offset = 0;               // from the place of its object, in items
   std::uint32_t place = 0;        // in the list of its object
-  std::uint64_t ticks = 0;        // of its thread, after its birth
-  std::uint64_t position = 0;     // after its birth
-  std::uint32_t steps = 0;        // birth and resizes still to do in this block
+  std::uint64_t ticks = 0;        // of its thread, after its allocation
+  std::uint64_t position = 0;     // after its allocation
+  std::uint32_t steps = 0;        // allocation and resizes still to do in this block
   std::uint32_t last_step = 0;    // of the object's steps in this block
   std::uint32_t tokens = 0;       // ticks in which they are done
-  bool born = false;
+  bool allocated = false;
   bool listed = true;          // among the copies of its object
   bool due = false;            // to be freed once the steps are done
   std::uint64_t deadline = 0;  // number of the schedule of its free; 0: none
@@ -90,7 +90,7 @@ struct Copy {
   std::uint64_t touched = trace::kUnknown;
 };
 
-// The right of a copy to be born or resized in a slot.
+// The right of a copy to be allocated or resized in a slot.
 struct Token {
   double place = 0;
   std::uint32_t copy = 0;

@@ -1,6 +1,6 @@
-// Computes how uncertain the estimates from a sample are (Horvitz and Thompson 1952). An object of weight
-// w stands for w objects. Its choice is independent of that of others, so it adds w (w - 1) to the
-// variance of their number, and w (w - 1) s² to that of their bytes, s each.
+// Computes how uncertain the estimates from a sample are (Horvitz and Thompson 1952). An object of
+// weight w stands for w objects. Its choice is independent of that of others, so it adds w (w - 1)
+// to the variance of their number, and w (w - 1) s² to that of their bytes, s each.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct SampleError {
   std::uint64_t objects = 0;  // in the sample
   double allocations = 0;
   double allocations_error = 0;
-  double allocated_bytes = 0;  // at birth
+  double allocated_bytes = 0;  // at allocation
   double allocated_error = 0;
   double peak_live = 0;  // bytes
   double peak_live_error = 0;

@@ -1,5 +1,5 @@
 // Reads a sample block by block, and turns each block into events. sample_sharing.cpp chooses the
-// copies and the ticks in which they are born and resized.
+// copies and the ticks in which they are allocated and resized.
 #include "sample_expander.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using trace::Kind;
 namespace {
 
 // A lifetime of at most so many times the sample's rate, in ticks, is copied as it is. A longer one
-// is longer than the distance of a copy's birth from that of its object.
+// is longer than the distance of a copy's allocation from that of its object.
 constexpr std::uint64_t kExactLifetimes = 2;
 
 constexpr std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a - std::min(a, b); }
@@ -64,7 +64,7 @@ SampleExpander::Thread& SampleExpander::thread_of(std::uint32_t thread) {
   return threads_[thread];
 }
 
-// Notes the births and resizes of a block.
+// Notes the allocations and resizes of a block.
 void SampleExpander::note(SampleBlock& block) {
   for (SampleItem& item : block.items) {
     const Event& event = item.event;
@@ -73,7 +73,7 @@ void SampleExpander::note(SampleBlock& block) {
       Sampled object;
       object.weight = 1 / trace::chance(event.size, rate_);
       object.largest = event.size;
-      object.birth = event;
+      object.allocation = event;
       object.tick = item.tick;
       object.position = item.position;
       object.sizes.push_back(event.size);
@@ -100,80 +100,81 @@ void SampleExpander::note_frees(SampleBlock& block) {
   const auto active =
       std::max<std::ptrdiff_t>(1, std::unique(threads.begin(), threads.end()) - threads.begin());
 
-  std::vector<std::pair<const SampleItem*, Death>> spread;
+  std::vector<std::pair<const SampleItem*, ScheduledFree>> spread;
   for (const SampleItem& item : block.items) {
     const std::uint32_t* const index = is_free(item.event.kind) ? numbers_.find(item.event.object) : nullptr;
     if (index == nullptr) {
       continue;
     }
-    Death death = death_of(sampled_[*index], item, static_cast<std::uint64_t>(active));
-    if (death.how == Death::How::kSpread) {
-      spread.emplace_back(&item, death);
+    ScheduledFree scheduled = free_of(sampled_[*index], item, static_cast<std::uint64_t>(active));
+    if (scheduled.how == ScheduledFree::How::kSpread) {
+      spread.emplace_back(&item, scheduled);
     } else {
-      note_free(item, death);
+      note_free(item, scheduled);
     }
   }
   for (std::size_t i = 0; i < spread.size(); ++i) {
-    auto& [item, death] = spread[i];
+    auto& [item, scheduled] = spread[i];
     std::uint64_t gap = less(item->moment(), i == 0 ? last_long_free_ : spread[i - 1].first->moment());
     if (i + 1 < spread.size()) {
       gap = std::min(gap, spread[i + 1].first->moment() - item->moment());
     }
     const double half = static_cast<double>(gap) / 2;
-    death.from = static_cast<double>(item->moment()) - half;
-    death.to = static_cast<double>(item->moment()) + half;
-    note_free(*item, death);
+    scheduled.from = static_cast<double>(item->moment()) - half;
+    scheduled.to = static_cast<double>(item->moment()) + half;
+    note_free(*item, scheduled);
   }
   if (!spread.empty()) {
     last_long_free_ = spread.back().first->moment();
   }
 }
 
-Death SampleExpander::death_of(const Sampled& object, const SampleItem& item, std::uint64_t threads) const {
-  Death death;
-  death.event = item.event;
-  death.own = item.event.thread == object.birth.thread;
+ScheduledFree SampleExpander::free_of(const Sampled& object, const SampleItem& item,
+                                      std::uint64_t threads) const {
+  ScheduledFree scheduled;
+  scheduled.event = item.event;
+  scheduled.own = item.event.thread == object.allocation.thread;
   const std::uint64_t own = less(item.tick, object.tick + 1);
   const std::uint64_t all = less(item.position, object.position + 1);
-  if (death.own && own <= kExactLifetimes * rate_) {
-    death.how = Death::How::kOwnTicks;
-    death.after = own;
-  } else if (!death.own && all <= kExactLifetimes * rate_ * threads) {
-    death.how = Death::How::kAllTicks;
-    death.after = all;
+  if (scheduled.own && own <= kExactLifetimes * rate_) {
+    scheduled.how = ScheduledFree::How::kOwnTicks;
+    scheduled.after = own;
+  } else if (!scheduled.own && all <= kExactLifetimes * rate_ * threads) {
+    scheduled.how = ScheduledFree::How::kAllTicks;
+    scheduled.after = all;
   } else {
-    death.how = Death::How::kSpread;
+    scheduled.how = ScheduledFree::How::kSpread;
   }
-  return death;
+  return scheduled;
 }
 
-void SampleExpander::note_free(const SampleItem& item, const Death& death) {
+void SampleExpander::note_free(const SampleItem& item, const ScheduledFree& scheduled) {
   Sampled& object = sampled_[*numbers_.find(item.event.object)];
-  object.death = death;
+  object.scheduled_free = scheduled;
   for (const std::uint32_t copy : object.copies) {
-    if (copies_[copy].born) {
-      schedule(copy, object.death);
+    if (copies_[copy].allocated) {
+      schedule(copy, object.scheduled_free);
     }
   }
 }
 
-void SampleExpander::schedule(std::uint32_t index, const Death& death) {
+void SampleExpander::schedule(std::uint32_t index, const ScheduledFree& scheduled) {
   Copy& copy = copies_[index];
   if (copy.deadline != 0) {
     return;
   }
   copy.deadline = ++deadlines_;
-  copy.freer = death.own ? copy.thread : death.event.thread;
-  copy.free_kind = death.event.kind;
-  copy.free_size = death.event.size;
-  copy.touched = death.event.touched;
-  if (death.how == Death::How::kOwnTicks) {
-    thread_of(copy.thread).deaths.add({copy.ticks + death.after, copy.deadline, index});
-  } else if (death.how == Death::How::kAllTicks) {
-    deaths_.add({(copy.position + death.after) * SampleItem::kOrders, copy.deadline, index});
+  copy.freer = scheduled.own ? copy.thread : scheduled.event.thread;
+  copy.free_kind = scheduled.event.kind;
+  copy.free_size = scheduled.event.size;
+  copy.touched = scheduled.event.touched;
+  if (scheduled.how == ScheduledFree::How::kOwnTicks) {
+    thread_of(copy.thread).scheduled_frees.add({copy.ticks + scheduled.after, copy.deadline, index});
+  } else if (scheduled.how == ScheduledFree::How::kAllTicks) {
+    scheduled_frees_.add({(copy.position + scheduled.after) * SampleItem::kOrders, copy.deadline, index});
   } else {
-    const double at = death.from + uniform() * (death.to - death.from);
-    deaths_.add({static_cast<std::uint64_t>(std::max(0.0, at)), copy.deadline, index});
+    const double at = scheduled.from + uniform() * (scheduled.to - scheduled.from);
+    scheduled_frees_.add({static_cast<std::uint64_t>(std::max(0.0, at)), copy.deadline, index});
   }
 }
 
@@ -187,8 +188,8 @@ void SampleExpander::expand_block() {
   end_block();
 }
 
-// Puts the slots and the items of the block in order. Times of slots lie evenly between those of the
-// items before and after.
+// Puts the slots and the items of the block in order. Times of slots lie evenly between those of
+// the items before and after.
 void SampleExpander::run_block() {
   std::size_t next = 0;
   const auto run_slots = [&](double from, double until, std::uint64_t time) {
@@ -212,7 +213,7 @@ void SampleExpander::run_block() {
 void SampleExpander::run_item(const SampleItem& item) {
   const Event& event = item.event;
   order_ = item.order;
-  run_deaths(event.thread, event.time);
+  run_frees(event.thread, event.time);
   if (is_allocation(event.kind) || uses_object(event.kind)) {
     if (const std::uint32_t* const index = numbers_.find(event.object)) {
       put_use(item, sampled_[*index]);
@@ -227,7 +228,7 @@ void SampleExpander::run_item(const SampleItem& item) {
   } else {
     put(event, event.thread, event.time);
   }
-  run_deaths(event.thread, event.time);
+  run_frees(event.thread, event.time);
 }
 
 // Puts an event of a sampled object, and those events of its copies that take no tick.
@@ -245,7 +246,7 @@ void SampleExpander::put_use(const SampleItem& item, Sampled& object) {
   }
   if (event.kind == Kind::kUsableSize || event.kind == Kind::kTouched) {
     for (const std::uint32_t copy : object.copies) {
-      if (copies_[copy].born) {
+      if (copies_[copy].allocated) {
         event.object = copies_[copy].output;
         put(event, event.thread, event.time);
       }
@@ -256,19 +257,19 @@ void SampleExpander::put_use(const SampleItem& item, Sampled& object) {
 // Makes the last ticks of a thread, and frees the copies that wait for further ones.
 void SampleExpander::end_thread(std::uint32_t thread, std::uint64_t time) {
   catch_up(thread, 0, time);
-  free_due(threads_[thread].deaths, ~std::uint64_t{0}, thread, time);
+  free_due(threads_[thread].scheduled_frees, ~std::uint64_t{0}, thread, time);
 }
 
-void SampleExpander::run_deaths(std::uint32_t thread, std::uint64_t time) {
-  free_due(threads_[thread].deaths, threads_[thread].ticks, thread, time);
-  free_due(deaths_, position_ * SampleItem::kOrders + order_, thread, time);
+void SampleExpander::run_frees(std::uint32_t thread, std::uint64_t time) {
+  free_due(threads_[thread].scheduled_frees, threads_[thread].ticks, thread, time);
+  free_due(scheduled_frees_, position_ * SampleItem::kOrders + order_, thread, time);
 }
 
-// Frees the copies that are due at `until` or before. If the thread that should free one does not run,
-// `thread` frees it.
-void SampleExpander::free_due(Deadlines& deaths, std::uint64_t until, std::uint32_t thread,
+// Frees the copies that are due at `until` or before. If the thread that should free one does not
+// run, `thread` frees it.
+void SampleExpander::free_due(Deadlines& frees, std::uint64_t until, std::uint32_t thread,
                               std::uint64_t time) {
-  for (Deadlines::Entry due; deaths.pop(until, due);) {
+  for (Deadlines::Entry due; frees.pop(until, due);) {
     if (copies_[due.copy].deadline == due.number) {
       free_copy(due.copy, thread, time);
     }
@@ -318,7 +319,7 @@ void SampleExpander::end_block() {
     for (const std::uint32_t copy : sampled_[index].copies) {
       copies_[copy].sampled = kNone;
     }
-    numbers_.erase(sampled_[index].birth.object);
+    numbers_.erase(sampled_[index].allocation.object);
     sampled_.remove(index);
   }
 }
@@ -331,7 +332,7 @@ void SampleExpander::finish() {
       end_thread(thread, time_);
     }
   }
-  free_due(deaths_, ~std::uint64_t{0}, 0, time_);
+  free_due(scheduled_frees_, ~std::uint64_t{0}, 0, time_);
 }
 
 // Returns `wanted` if this thread runs, else `otherwise` if that does, else a thread that does.

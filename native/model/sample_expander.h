@@ -1,19 +1,19 @@
 // Makes a complete trace of a sample (docs/trace-format.md). Each sampled object stands for as many
-// objects as its weight says: the expander adds copies of it. Live bytes are then at every moment the
-// weighted estimate of those of the program.
+// objects as its weight says: the expander adds copies of it. Live bytes are then at every moment
+// the weighted estimate of those of the program.
 //
 // The expander works on one block of the sample (sample_block.h) at a time:
 //   1. It chooses how many copies each object gets: its weight, rounded at random so that sums are
 //      right. It first adjusts the weights of a block to the number of ticks of the block, which is
 //      known, if few of them are reallocs. Objects of weight 1 get no copy.
-//   2. It spreads the births and resizes of the copies over the ticks of the block that are not of
-//      sampled objects: first over those of the object's thread, then over those of others. Near
-//      objects are mixed, as they are in the program. A tick that is left gets a small object that is
-//      freed at once.
+//   2. It spreads the allocations and resizes of the copies over the ticks of the block that are
+//      not of sampled objects: first over those of the object's thread, then over those of others.
+//      Near objects are mixed, as they are in the program. A tick that is left gets a small object
+//      that is freed at once.
 //   3. A copy is freed
-//      - as many ticks of its thread after its birth as the object, if these are few;
-//      - otherwise when the object is, but spread over half the distance to the nearest other free of a
-//        long-lived object in the sample. So objects that are freed in a burst stay one.
+//      - as many ticks of its thread after its allocation as the object, if these are few;
+//      - otherwise when the object is, but spread over half the distance to the nearest other free
+//        of a long-lived object in the sample. So objects that are freed in a burst stay one.
 //
 // A block is expanded when the next one has been read, because the copies of an object may be freed
 // before the object is. Memory grows with the live objects of the expanded trace.
@@ -51,8 +51,8 @@ class SampleExpander : public trace::EventSource {
     std::uint64_t time = 0;  // nanoseconds, of its last event
     bool started = false;
     bool ended = false;
-    Deadlines deaths;  // of copies, by its ticks
-    // Of the block under way: copies' births and resizes, and the thread's slots.
+    Deadlines scheduled_frees;  // of copies, by its ticks
+    // Of the block under way: copies' allocations and resizes, and the thread's slots.
     std::vector<Token> tokens;
     std::size_t next_token = 0;
     std::uint64_t slots = 0;
@@ -65,8 +65,8 @@ class SampleExpander : public trace::EventSource {
   void read_ahead();
   void note(SampleBlock& block);
   void note_frees(SampleBlock& block);
-  void note_free(const SampleItem& item, const Death& death);
-  Death death_of(const Sampled& object, const SampleItem& item, std::uint64_t threads) const;
+  void note_free(const SampleItem& item, const ScheduledFree& scheduled);
+  ScheduledFree free_of(const Sampled& object, const SampleItem& item, std::uint64_t threads) const;
   void expand_block();
   double adjustment();
   void add_tokens();
@@ -86,10 +86,10 @@ class SampleExpander : public trace::EventSource {
   void advance(Thread& thread, std::int64_t ticks);
   void catch_up(std::uint32_t thread, std::int64_t behind, std::uint64_t time);
   void fill(std::uint32_t thread, std::uint64_t time);
-  void free_due(Deadlines& deaths, std::uint64_t until, std::uint32_t thread, std::uint64_t time);
-  void run_deaths(std::uint32_t thread, std::uint64_t time);
+  void free_due(Deadlines& frees, std::uint64_t until, std::uint32_t thread, std::uint64_t time);
+  void run_frees(std::uint32_t thread, std::uint64_t time);
   void finish();
-  void schedule(std::uint32_t copy, const Death& death);
+  void schedule(std::uint32_t copy, const ScheduledFree& scheduled);
   void free_copy(std::uint32_t copy, std::uint32_t thread, std::uint64_t time);
   void end_block();
   void put_use(const SampleItem& item, Sampled& object);
@@ -109,7 +109,7 @@ class SampleExpander : public trace::EventSource {
   Pool<Sampled> sampled_;
   trace::LiveTable<std::uint32_t> numbers_;  // object of the sample → index in sampled_
   Pool<Copy> copies_;
-  Deadlines deaths_;  // of copies, by moment
+  Deadlines scheduled_frees_;  // of copies, by moment
   SampleBlock block_;
   SampleBlock ahead_;
   bool has_ahead_ = false;
@@ -120,7 +120,7 @@ class SampleExpander : public trace::EventSource {
   std::uint64_t spare_ = 0;             // slots that their threads have no tokens for
   std::uint64_t spare_used_ = 0;        // of these
   std::vector<std::uint32_t> active_;   // threads with slots or tokens in the block
-  std::vector<std::uint32_t> changed_;  // sampled objects that are born or resized in the block
+  std::vector<std::uint32_t> changed_;  // sampled objects that are allocated or resized in the block
   std::vector<std::uint32_t> ended_;    // sampled objects that are freed in the block
   std::uint64_t deadlines_ = 0;         // schedules so far
   std::uint64_t position_ = 0;
@@ -129,8 +129,8 @@ class SampleExpander : public trace::EventSource {
   std::uint64_t objects_ = 0;        // made so far
   std::uint64_t filler_ = 16;        // bytes
   std::int64_t ahead_of_ticks_ = 0;  // of all threads
-  double dropping_ = 0.5;            // of copies that growth makes too many
-  double rounding_;                  // of the weights: what no copy has yet
+  double dropping_ = 0.5;            // of copies: superfluous by growth, not dropped yet
+  double rounding_;                  // of weights: no copy stands for it yet
   trace::PendingEvents pending_;
 };
 

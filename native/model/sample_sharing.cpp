@@ -1,5 +1,5 @@
-// The part of the expander that chooses how many copies each object of a block gets, and in which ticks
-// they are born and resized.
+// The part of the expander that chooses how many copies each object of a block gets, and in which
+// ticks they are allocated and resized.
 #include <algorithm>
 #include <cmath>
 
@@ -14,34 +14,34 @@ using trace::Kind;
 
 namespace {
 
-// The weights of a block are adjusted to its ticks unless reallocs have a larger share of them: whether a
-// sample has an object that is resized very often says little about the other ticks.
+// The weights of a block are adjusted to its ticks unless reallocs have a larger share of them:
+// whether a sample has an object that is resized very often says little about the other ticks.
 constexpr double kMaxResizes = 0.2;
 // They are not adjusted either if the ticks are further off, in standard errors.
 constexpr double kMaxErrors = 4;
-// A thread may be this many times the rate behind the ticks of the program. It then has ticks to spare when
-// a block has more births and resizes than ticks.
+// A thread may be this many times the rate behind the ticks of the program. It then has ticks to
+// spare when a block has more allocations and resizes than ticks.
 constexpr std::int64_t kMaxBehind = 16;
-// A damaged file may state any rate, and copies take memory. A block gets at most so many for each of its
-// ticks and items, and more only at the begin of a window, whose objects have no ticks.
+// A damaged file may state any rate, and copies take memory. A block gets at most so many for each
+// of its ticks and items, and more only at the start of a window, whose objects have no ticks.
 constexpr std::uint64_t kMaxCopiesPerTick = 64;
 constexpr std::uint64_t kMaxCopies = std::uint64_t{1} << 16;
 constexpr std::uint64_t kMaxCopiesBeforeWindow = std::uint64_t{1} << 20;
-// Copies are born at most so many items before or after their objects.
+// Copies are allocated at most so many items before or after their objects.
 constexpr double kMix = 16;
 
 bool by_place(const Token& a, const Token& b) { return a.place < b.place; }
 
-// Hands out a number of things over a number of turns, as evenly as possible: returns how many have been
-// handed out before a turn.
+// Hands out a number of things over a number of turns, as evenly as possible: returns how many have
+// been handed out before a turn.
 std::uint64_t up_to(std::uint64_t turn, std::uint64_t turns, std::uint64_t things) {
   return static_cast<std::uint64_t>(static_cast<unsigned __int128>(turn) * things / turns);
 }
 
 }  // namespace
 
-// Returns λ: the weights w of the block become w (1 + λ (w - 1)), so that they add up to its ticks. Of
-// all linear changes this one changes least the weights that are known best.
+// Returns λ: the weights w of the block become w (1 + λ (w - 1)), so that they add up to its ticks.
+// Of all linear changes this one changes least the weights that are known best.
 double SampleExpander::adjustment() {
   double ticks = static_cast<double>(block_.slots.size()) - static_cast<double>(ahead_of_ticks_);
   double resizes = 0;
@@ -69,7 +69,8 @@ double SampleExpander::adjustment() {
   return off / variance;
 }
 
-// Creates the copies of the objects that are born in the block, and the tokens of all births and resizes.
+// Creates the copies of the objects that are allocated in the block, and the tokens of all
+// allocations and resizes.
 void SampleExpander::add_tokens() {
   const double change = adjustment();
   const double last = static_cast<double>(block_.items.size()) + 1;
@@ -106,15 +107,15 @@ void SampleExpander::add_tokens() {
       ++copy.steps;
       ++copy.tokens;
       copy.last_step = static_cast<std::uint32_t>(object.steps - 1);
-      const bool own = event.thread == object.birth.thread && !threads_[copy.thread].ended;
+      const bool own = event.thread == object.allocation.thread && !threads_[copy.thread].ended;
       activate(own ? copy.thread : event.thread)
           .tokens.push_back({std::clamp(place + static_cast<double>(copy.offset), 0.0, last), number});
     }
   }
 }
 
-// Notes that an object grows. It has a smaller weight then, because other objects that grow like it are in
-// the sample from now on. So it loses copies.
+// Notes that an object grows. It has a smaller weight then, because other objects that grow like it
+// are in the sample from now on. So it loses copies.
 void SampleExpander::grow(Sampled& object, const SampleItem& item) {
   const double weight = 1 / trace::chance(item.event.size, rate_);
   const double lost = object.weight <= 1 ? 0 : (object.weight - weight) / (object.weight - 1);
@@ -129,7 +130,7 @@ void SampleExpander::grow(Sampled& object, const SampleItem& item) {
       copy.deadline = ++deadlines_;
       copy.freer = item.event.thread;
       copy.free_kind = Kind::kFree;
-      deaths_.add({item.moment(), copy.deadline, number});
+      scheduled_frees_.add({item.moment(), copy.deadline, number});
       unlist(copy);
     }
   }
@@ -141,7 +142,7 @@ void SampleExpander::add_copies(std::uint32_t index, std::uint64_t count, double
   for (std::uint64_t i = 0; i < count; ++i) {
     Copy copy;
     copy.sampled = index;
-    copy.thread = object.birth.thread;
+    copy.thread = object.allocation.thread;
     const double at = std::clamp(place + kMix * (2 * uniform() - 1), 0.0, last);
     copy.offset = static_cast<float>(at - place);
     copy.place = static_cast<std::uint32_t>(object.copies.size());
@@ -211,8 +212,8 @@ void SampleExpander::share_tokens() {
   }
 }
 
-// Returns how many tokens a thread has that are more than its slots. The slots that make up for ticks that
-// it has already made too many do not count.
+// Returns how many tokens a thread has that are more than its slots. The slots that make up for
+// ticks that it has already made too many do not count.
 std::uint64_t SampleExpander::surplus_of(const Thread& thread) {
   const std::uint64_t lost =
       std::min(thread.slots, static_cast<std::uint64_t>(std::max<std::int64_t>(0, thread.ahead)));
@@ -220,8 +221,8 @@ std::uint64_t SampleExpander::surplus_of(const Thread& thread) {
   return thread.tokens.size() - std::min<std::uint64_t>(slots, thread.tokens.size());
 }
 
-// Moves tokens of threads with too few slots, evenly chosen, to threads with slots to spare. The tokens
-// that stay get extra slots.
+// Moves tokens of threads with too few slots, evenly chosen, to threads with slots to spare. The
+// tokens that stay get extra slots.
 //
 // moving  how many tokens to move
 // over    how many tokens are more than their threads have slots for
@@ -272,7 +273,7 @@ void SampleExpander::run_slot(const Slot& slot, std::uint64_t time) {
     advance(thread, -1);
     catch_up(slot.thread, kMaxBehind * static_cast<std::int64_t>(rate_), time);
   }
-  run_deaths(slot.thread, time);
+  run_frees(slot.thread, time);
 }
 
 void SampleExpander::run_token(const Token& token, std::uint32_t number, std::uint64_t time) {
@@ -283,18 +284,21 @@ void SampleExpander::run_token(const Token& token, std::uint32_t number, std::ui
   --copy.tokens;
   const std::uint64_t size = object.sizes[copy.last_step - copy.steps];
   threads_[thread].ticks += block_.before_window ? 0 : 1;
-  if (copy.born) {
+  if (copy.allocated) {
     put({.kind = Kind::kRealloc, .object = copy.output, .size = size}, thread, time);
   } else {
-    copy.born = true;
+    copy.allocated = true;
     copy.output = objects_++;
     copy.thread = thread;
     copy.ticks = threads_[thread].ticks;
     copy.position = position_;
-    put({.kind = object.birth.kind, .object = copy.output, .size = size, .alignment = object.birth.alignment},
+    put({.kind = object.allocation.kind,
+         .object = copy.output,
+         .size = size,
+         .alignment = object.allocation.alignment},
         thread, time);
-    if (object.death.how != Death::How::kNotYet) {
-      schedule(token.copy, object.death);
+    if (object.scheduled_free.how != ScheduledFree::How::kUnknown) {
+      schedule(token.copy, object.scheduled_free);
     }
   }
   if (copy.due && copy.steps == 0) {
@@ -307,7 +311,8 @@ void SampleExpander::advance(Thread& thread, std::int64_t ticks) {
   ahead_of_ticks_ += ticks;
 }
 
-// Makes a thread that is behind the program's ticks catch up, until it is only `behind` ticks behind.
+// Makes a thread that is behind the program's ticks catch up, until it is only `behind` ticks
+// behind.
 void SampleExpander::catch_up(std::uint32_t number, std::int64_t behind, std::uint64_t time) {
   for (Thread& thread = threads_[number]; thread.ahead < -behind; advance(thread, 1)) {
     fill(number, time);

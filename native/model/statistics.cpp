@@ -96,7 +96,7 @@ void Statistics::on_alloc(const Event& event) {
 void Statistics::on_realloc(const Event& event) {
   Block* block = blocks_.find(event.object);
   if (block == nullptr) {
-    ++strays;
+    ++unknown_object_events;
     return;
   }
   ++ticks;
@@ -127,7 +127,7 @@ void Statistics::on_realloc(const Event& event) {
 void Statistics::on_free(const Event& event) {
   const Block* block = blocks_.find(event.object);
   if (block == nullptr) {
-    ++strays;
+    ++unknown_object_events;
     return;
   }
   ++threads[event.thread].frees;

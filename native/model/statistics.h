@@ -115,11 +115,11 @@ class Statistics {
   std::uint64_t events = 0;
   std::array<std::uint64_t, 32> kinds{};
   std::uint64_t ticks = 0;
-  std::uint64_t duration = 0;     // nanoseconds, of the last event
-  std::uint64_t asked_bytes = 0;  // requested by allocations, and by the growth of reallocs
-  std::uint64_t strays = 0;       // events of objects that are not live
-  Histogram sizes{};              // of allocations and reallocs
-  Histogram lifetimes{};          // of freed objects, in ticks
+  std::uint64_t duration = 0;               // nanoseconds, of the last event
+  std::uint64_t asked_bytes = 0;            // requested by allocations, and by the growth of reallocs
+  std::uint64_t unknown_object_events = 0;  // events of objects that are not live
+  Histogram sizes{};                        // of allocations and reallocs
+  Histogram lifetimes{};                    // of freed objects, in ticks
   Histogram lifetimes_ns{};
   Histogram chain_lengths{};  // resized objects, by number of reallocs; bytes: their last sizes
   std::map<std::uint64_t, std::uint64_t> alignments;

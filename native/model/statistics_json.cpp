@@ -187,7 +187,8 @@ Json split(const Reading& reading, const Reading& first, const trace::Header& he
   return json;
 }
 
-// The reading with malloc's own memory stands for the peak if its resident memory is at least 95 % of the peak's.
+// The reading with malloc's own memory stands for the peak if its resident memory is at least 95 %
+// of the peak's.
 const Reading& peak_reading(const Statistics& s) {
   const double share = ratio(static_cast<double>(s.highest_with_heap.resident),
                              static_cast<double>(std::max<std::uint64_t>(s.highest.resident, 1)));
@@ -236,7 +237,7 @@ Json to_json(Statistics& s, const trace::Header& header, const trace::Loss& loss
   json["curve"] = curve(s);
   add_origin(json, header);
   json["loss"] = {{"bytes", loss.bytes},
-                  {"events", loss.events + s.strays},
+                  {"events", loss.events + s.unknown_object_events},
                   {"failed_calls", loss.failed_calls},
                   {"cut_short", loss.cut_short},
                   {"why", loss.why}};

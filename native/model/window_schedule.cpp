@@ -41,7 +41,7 @@ void spread(ClassActivity& row, const SizeClass& c, std::uint64_t ticks) {
 
 // Bends an evenly spread position from 0 to 1 so that the mean is `mean` thousandths. The density
 // rises to the end for a late mean, and is the mirror image for an early one. So if blocks come and
-// go steadily, begins and ends cancel at all times.
+// go steadily, starts and ends cancel at all times.
 double bent(double part, std::uint64_t mean) {
   const double about = std::clamp(static_cast<double>(mean) / 1000, 0.001, 0.999);
   return about >= 0.5 ? std::pow(part, 1 / about - 1) : 1 - std::pow(1 - part, 1 / (1 - about) - 1);
@@ -52,13 +52,14 @@ double position(std::uint64_t i, std::uint64_t count, Rng& rng) {
   return (static_cast<double>(i) + rng.uniform()) / static_cast<double>(count);
 }
 
-// Deals a sequence out evenly to sharers with a share each; the rest goes to nobody.
+// Deals a sequence out evenly to sharers, in proportion to the share of each. If the shares add up
+// to less than 1, no sharer gets the other items.
 class Shares {
  public:
-  void add(std::uint32_t who, double share) { all_.push_back({who, share, 0}); }
+  void add(std::uint32_t sharer, double share) { all_.push_back({sharer, share, 0}); }
   bool empty() const { return all_.empty(); }
-  // Returns who gets the next item; `nobody` if it belongs to the rest.
-  std::uint32_t next(std::uint32_t nobody) {
+  // Returns the sharer that gets the next item, or `no_sharer`.
+  std::uint32_t next(std::uint32_t no_sharer) {
     Sharer* best = nullptr;
     double left = 1;
     for (Sharer& each : all_) {
@@ -71,15 +72,15 @@ class Shares {
                                 [](const Sharer& a, const Sharer& b) { return a.sum < b.sum; });
     }
     if (best == nullptr) {
-      return nobody;
+      return no_sharer;
     }
     best->sum -= 1;
-    return best->who;
+    return best->number;
   }
 
  private:
   struct Sharer {
-    std::uint32_t who;
+    std::uint32_t number;
     double share;
     double sum;
   };

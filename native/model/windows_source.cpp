@@ -169,7 +169,7 @@ void WindowsSource::run_ends(std::uint32_t group, std::uint64_t now, Until until
   }
 }
 
-// Makes the begins and ends that the window still owes.
+// Makes the starts and ends of lifetimes that the window still owes.
 void WindowsSource::end_window() {
   if (ticks_ > 0) {
     events_.set_progress(1);

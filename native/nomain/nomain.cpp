@@ -1,9 +1,11 @@
-// Ends a program before its main: a library that heapwright preloads to ask the allocator that a program has linked in.
+// Ends a program before its main: a library that heapwright preloads to ask the allocator that a
+// program has linked in.
 //
-// Such an allocator prints its version and its settings while it starts, or when the process ends, if its verbose variable
-// is set. Neither needs the program's main, which may run for hours or do harm. So this library provides
-// __libc_start_main, and calls the C library's with a main that returns at once: constructors and exit handlers run.
-// Only a program that is linked dynamically and imports __libc_start_main may be run with it (allocators/embedded.py).
+// Such an allocator prints its version and its settings while it starts, or when the process ends,
+// if its verbose variable is set. Neither needs the program's main, which may run for hours or do
+// harm. So this library provides __libc_start_main, and calls the C library's with a main that
+// returns at once: constructors and exit handlers run. Only a program that is linked dynamically
+// and imports __libc_start_main may be run with it (allocators/embedded.py).
 #include <dlfcn.h>
 #include <unistd.h>
 

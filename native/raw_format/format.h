@@ -14,7 +14,7 @@
 //   tag, kinds 1-6:   7-6    5      4-3     2-0         then: [stamp, 1 byte] [address, 1-4 bytes]
 //                   | base | size | where | kind |            [size, 1 or 2 bytes]
 //   tag, kind 7:      7-3     2-0
-//                   | Other | 7 |                       then: [length, 1 byte] [value, that many bytes]
+//                   | Other | 7 |                     then: [length, 1 byte] [value, so many bytes]
 //
 //   stamp    only behind a kStamped record of the block: the units of the clock that pass before
 //            this event, 0-255; without stamps the clock stands still
@@ -25,8 +25,8 @@
 //
 // The four bases are earlier addresses, 0 at the beginning of a block, and the encoder uses the
 // nearest one. If the difference fits in two bytes, the address replaces that base. Otherwise it
-// replaces the next base in turn. So the bases settle at the places that the program uses most, such
-// as arenas, slabs of one size class, or the blocks that another thread allocated.
+// replaces the next base in turn. So the bases settle at the places that the program uses most,
+// such as arenas, slabs of one size class, or the blocks that another thread allocated.
 //
 // While there is only one writer, it writes a kClock record at every 32nd event, because its events
 // are in order anyway. As soon as there is a second writer, every event has a stamp, because only
@@ -56,10 +56,10 @@ inline constexpr std::uint32_t kThreadWriters = 4096;
 inline constexpr std::uint32_t kSpareWriters = 32;
 inline constexpr std::uint32_t kWriters = kThreadWriters + kSpareWriters;
 
-// Recordings of samples. Every chosen object has a level: it belongs to the samples of rate N << k for
-// k up to its level. All records of an object are in blocks of its level. To thin the sample by half,
-// the recorder drops the blocks of the lowest level. A writer belongs to one level and serves one
-// event of any thread at a time.
+// Recordings of samples. Every chosen object has a level: it belongs to the samples of rate N << k
+// for k up to its level. All records of an object are in blocks of its level. To thin the sample by
+// half, the recorder drops the blocks of the lowest level. A writer belongs to one level and serves
+// one event of any thread at a time.
 inline constexpr std::uint32_t kLevels = 48;
 inline constexpr std::uint32_t kWritersPerLevel = 8;
 inline constexpr std::uint32_t kBornWriters = kLevels * kWritersPerLevel;  // then one a level for kBorn
@@ -149,8 +149,8 @@ struct FileHeader {
   std::uint32_t command_bytes;
   char command[16384];  // the words, each with a zero after it; cut off if longer
   PhaseName phase[kMaxPhases];
-  // Of a recording of a sample or a window; 0 in complete ones. One small object in sample << min_level
-  // is in the file; blocks of lower levels do not count any more.
+  // Of a recording of a sample or a window; 0 in complete ones. One small object in sample <<
+  // min_level is in the file; blocks of lower levels do not count any more.
   std::uint64_t sample;
   std::atomic<std::uint64_t> min_level;
   // The window: nanoseconds of the monotonic clock, 0 if it has not begun or ended.

@@ -17,7 +17,8 @@
 #include "settings.h"
 #include "system.h"
 
-// glibc's since 2.32; weak for other C libraries. The headers of newer ones declare it, but not weak.
+// glibc's since 2.32; weak for other C libraries. The headers of newer ones declare it, but not
+// weak.
 // NOLINTNEXTLINE(readability-redundant-declaration)
 extern "C" [[gnu::weak]] const char* strerrordesc_np(int error) noexcept;
 

@@ -1,31 +1,31 @@
 // Gives writers their blocks of the raw file, and keeps a bounded file within its bound.
 //
-// A file without a bound gets one block after the other. A bounded one (only of a sample) has a fixed
-// number of blocks, and a state for each:
+// A file without a bound gets one block after the other. A bounded one (only of a sample) has a
+// fixed number of blocks, and a state for each:
 //
 //     unused ──► taking ──► level k, current block of a writer ──► level k, full
 //                  ▲                                                   │ the level is dropped
 //                  └──────────────────── dropped ◄─────────────────────┘
 //
-// If no block is unused or dropped, the lowest level is dropped: the header's min_level rises first, so
-// that a reader ignores the level's blocks from then on, also if the process is killed at this moment.
-// A writer's current block is dropped by the thread that has the writer, when it returns it, or by the
-// dropping thread if no thread has it.
+// If no block is unused or dropped, the lowest level is dropped: the header's min_level rises
+// first, so that a reader ignores the level's blocks from then on, also if the process is killed at
+// this moment. A writer's current block is dropped by the thread that has the writer, when it
+// returns it, or by the dropping thread if no thread has it.
 #pragma once
 
 #include "session.h"
 
 namespace heapwright::recorder {
 
-// Gives a writer its next block. Returns false if recording has stopped, or if the writer's level has
-// been dropped.
+// Gives a writer its next block. Returns false if recording has stopped, or if the writer's level
+// has been dropped.
 bool next_block(Writer& writer);
 
 // Drops the lowest level, and its blocks in a bounded file. Returns false if there is none left.
 bool drop_lowest_level();
 
-// Prepares the bound of a session that begins: `bytes` of the file in all, 0 for none. Returns false
-// if there is no memory for it.
+// Prepares the bound of a session that begins: `bytes` of the file in all, 0 for none. Returns
+// false if there is no memory for it.
 bool set_bound(Session& of, std::uint64_t bytes);
 
 // The level of a writer's objects, of a recording of a sample.

@@ -11,7 +11,7 @@ std::atomic<std::uint64_t> chosen_filter[kFilterBits / kWordBits];
 namespace {
 
 constexpr std::uint8_t kFull = 255;
-// Of each bit of the filter: the number of chosen objects that have it.
+// For each bit of the filter, the number of chosen objects that set it.
 std::atomic<std::uint8_t> counters[kFilterBits];
 
 void set(std::size_t bit) {

@@ -1,22 +1,24 @@
 // A table of the live objects of the sample, and a filter in front of it.
 //
-// free() must learn quickly, and with few cache lines, that a block is not in the sample. So every address
-// belongs to one bit of the filter, and neighbouring addresses have neighbouring bits: a cache line of the
-// filter serves 4 KiB of the heap. A bit of zero means that the block is not chosen. free() reads nothing
-// else. A counter beside the filter says how many chosen objects have the same bit. A counter that has
-// reached 255 stays there, with its bit: the table then decides.
+// free() must learn quickly, and with few cache lines, that a block is not in the sample. So every
+// address belongs to one bit of the filter, and neighbouring addresses have neighbouring bits: a
+// cache line of the filter serves 4 KiB of the heap. A bit of zero means that the block is not
+// chosen. free() reads nothing else. A counter beside the filter says how many chosen objects have
+// the same bit. A counter that has reached 255 stays there, with its bit: the table then decides.
 //
 //     a word of the filter    | 32 bits | 32: how often a bit of this word was set |
 //
-// Invariant: from the return of insert() to the call of remove(), the bit of an object is 1. insert()
-// increments the counter, and then sets the bit and counts that. remove() of the last one reads the
-// word, sees that the counter is 0, and clears the bit only if the word is still the same.
+// Invariant: from the return of insert() to the call of remove(), the bit of an object is 1.
+// insert() increments the counter, and then sets the bit and counts that. remove() of the last one
+// reads the word, sees that the counter is 0, and clears the bit only if the word is still the
+// same.
 //
-// Nothing here waits for a lock, so a signal handler may enter every function again. A table that has no
-// room for an address gets a successor of twice its size; a search visits all of them. A slot is half a
-// cache line, so that adding and removing an object mostly touches one line of the table:
+// Nothing here waits for a lock, so a signal handler may enter every function again. A table that
+// has no room for an address gets a successor of twice its size; a search visits all of them. A
+// slot is half a cache line, so that adding and removing an object mostly touches one line of the
+// table:
 //
-//     | key, 8 bytes | what is known of the object, 24 bytes | next slot …
+//     | key, 8 bytes | ChosenObject, 24 bytes | next slot …
 //       0: free, 1: removed, 2: being written, else an address
 #pragma once
 
@@ -51,8 +53,8 @@ extern std::atomic<std::uint64_t> chosen_filter[kFilterBits / kWordBits];
       static_cast<std::uint32_t>(chosen_filter[bit / kWordBits].load(std::memory_order_relaxed));
   return (bits >> bit % kWordBits & 1) != 0;
 }
-// Sets the bits of the bootstrap pool's addresses for ever, so that frees of its blocks never take the
-// fast path.
+// Sets the bits of the bootstrap pool's addresses for ever, so that frees of its blocks never take
+// the fast path.
 void fill_filter_of_pool();
 // Clears the filter, except for the pool's addresses. Other threads may use it meanwhile.
 void clear_filter();

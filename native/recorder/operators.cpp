@@ -96,7 +96,7 @@ template <class... Arguments>
   if (HEAPWRIGHT_UNLIKELY(!next.runtime)) {
     return call_other_new<Arguments...>(function, size, alignment, arguments...);
   }
-  // Sampling must cost next to nothing, so it does what the runtime does: call malloc.
+  // A sample must cost almost nothing. So the recorder calls malloc, as the C++ runtime does.
   if (kSampling && alignment == 0) {
     const std::size_t bytes = size + (size == 0 ? 1 : 0);
     void* const block = on_alloc(Tag::kMalloc, bytes, [=] { return real.malloc(bytes); });

@@ -121,8 +121,9 @@ void sample_resident_by_level(ThreadState& self, std::uint64_t now) {
   const std::uint64_t max_interval = units(kSampleEvery);
   session->sample_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
                                  std::memory_order_relaxed);
-  // In a bounded file, every second reading has the lowest level, every second one of the others the next
-  // one …: levels that are dropped because the file is full thin the readings evenly. Else none is dropped.
+  // In a bounded file, every second reading has the lowest level, every second one of the others
+  // the next one …: levels that are dropped because the file is full thin the readings evenly. Else
+  // none is dropped.
   const std::uint64_t number = session->readings.fetch_add(1, std::memory_order_relaxed) + 1;
   const auto lowest = static_cast<std::uint32_t>(session->header->min_level.load(std::memory_order_relaxed));
   const std::uint32_t level =

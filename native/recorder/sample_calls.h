@@ -1,5 +1,5 @@
-// Runs one call of the program in a recording of a sample: calls the real allocator, and counts. The
-// exported functions (entry.cpp, operators.cpp) include this file in place of calls.h, and its
+// Runs one call of the program in a recording of a sample: calls the real allocator, and counts.
+// The exported functions (entry.cpp, operators.cpp) include this file in place of calls.h, and its
 // functions have the same names.
 //
 // The fast paths are a few instructions and a jump to the real function:

@@ -15,7 +15,8 @@ thread_local constinit SampleThread sample_self;
 
 namespace {
 
-// Natural logarithm of a positive, normal x, with an absolute error below 1e-9. The library does not load libm.
+// Natural logarithm of a positive, normal x, with an absolute error below 1e-9. The library does
+// not load libm.
 double logarithm(double x) {
   // x = 2^exponent · y with y in [√½, √2)
   constexpr std::uint64_t kRootHalf = 0x3fe6a09e667f3bcdU;
@@ -81,15 +82,15 @@ void draw_countdown(SampleThread& thread, std::uint32_t level, std::int64_t coun
   thread.left_level = level;
 }
 
-// The countdown has ended. It was drawn at `left_level`; each level that was dropped since then keeps
-// half of the requests that it would have chosen.
+// The countdown has ended. It was drawn at `left_level`; each level that was dropped since then
+// keeps half of the requests that it would have chosen.
 bool survives_drops(SampleThread& thread, std::uint32_t level) {
   const std::uint32_t dropped = level - thread.left_level;
   return dropped == 0 || (dropped < 64 && random_bits(thread) >> (64 - dropped) == 0);
 }
 
-// Draws the level of a chosen object: it is part of the samples of a higher rate with the chance that
-// these have.
+// Draws the level of a chosen object: it is part of the samples of a higher rate with the chance
+// that these have.
 //
 // further  draws of the object beyond the first
 // level    the lowest of the sample, which it has at least
@@ -109,8 +110,8 @@ int draw_level(SampleThread& thread, std::uint64_t further, std::uint32_t level)
   return static_cast<int>(level);
 }
 
-// Lets no further request of this thread be chosen by the countdown.
-void rest(SampleThread& thread) {
+// Stops the countdown of this thread, so that it chooses no more requests.
+void stop_countdown(SampleThread& thread) {
   constexpr std::int64_t kLong = std::int64_t{1} << 62;
   thread.ticks_at_zero += kLong - thread.left;
   thread.left = kLong;
@@ -122,8 +123,8 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// Counts a call on a chosen object. If the calls since the last drop exceed their share of the CPU time
-// since then, drops as many levels as bring them down to it.
+// Counts a call on a chosen object. If the calls since the last drop exceed their share of the CPU
+// time since then, drops as many levels as bring them down to it.
 void count_chosen_call(SampleThread& thread) {
   constexpr std::uint32_t kAtOnce = 64;
   if (++thread.uncounted < kAtOnce) {
@@ -133,15 +134,17 @@ void count_chosen_call(SampleThread& thread) {
   if (sampling.max_percent == 0 || sampling.rate <= 1) {
     return;
   }
-  // docs/results/record.md: a call on a chosen object costs 0.5 to 1.2 µs, with the cache lines that it
-  // displaces; all other calls together cost up to 2 % of a program that does little but allocate.
+  // docs/results/record.md: a call on a chosen object costs 0.5 to 1.2 µs, with the cache lines
+  // that it displaces; all other calls together cost up to 2 % of a program that does little but
+  // allocate.
   constexpr std::uint64_t kCallNs = 1200;
   constexpr std::uint64_t kOtherPermille = 20;
   const std::uint64_t all = 10 * sampling.max_percent;
   const std::uint64_t permille = std::max(all / 3, all - std::min(all, kOtherPermille));
   const std::uint64_t calls = session->chosen_calls.fetch_add(kAtOnce, std::memory_order_relaxed) + kAtOnce;
   std::uint64_t before = session->calls_at_drop.load(std::memory_order_relaxed);
-  // So many calls are allowed in any case: at first some 10 ms, so that short programs have a useful sample.
+  // So many calls are allowed in any case: at first some 10 ms, so that short programs have a
+  // useful sample.
   const std::uint64_t beyond = before == 0 ? 8192 : 2048;
   if (calls < before + beyond) {
     return;
@@ -152,10 +155,11 @@ void count_chosen_call(SampleThread& thread) {
   if (calls - before > beyond + allowed &&
       session->calls_at_drop.compare_exchange_strong(before, calls, std::memory_order_relaxed)) {
     session->cpu_ns_at_drop.store(now, std::memory_order_relaxed);
-    // A busy start says little about the rest of a long program, so three levels at once at most.
-    constexpr int kMostLevels = 3;
+    // A busy start says little about the rest of a long program, so drop at most three levels at
+    // once.
+    constexpr int kMaxLevels = 3;
     int levels = 1;
-    while (levels < kMostLevels && (calls - before) >> levels > allowed) {
+    while (levels < kMaxLevels && (calls - before) >> levels > allowed) {
       ++levels;
     }
     while (levels-- > 0 && drop_lowest_level()) {
@@ -196,7 +200,7 @@ int choose(SampleThread& thread, std::size_t size) {
     draw_countdown(thread, lowest_level(), 1);  // this request, which is the first draw, was counted already
   }
   if (is_over()) {
-    rest(thread);
+    stop_countdown(thread);
     return -1;
   }
   const std::uint32_t level = lowest_level();

@@ -6,19 +6,21 @@
 //     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
 //
 // A realloc ends the object and begins a new one, which draws by its own size. So a buffer that has
-// grown large is chosen as surely as one that was allocated large, no object is drawn twice, and the
-// reader needs no more than the size of an object when it began. A sample has no reallocs therefore.
+// grown large is chosen as surely as one that was allocated large, no object is drawn twice, and
+// the reader needs no more than the size of an object when it began. A sample has no reallocs
+// therefore.
 //
 // The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
-// further draws on the slow path. A chosen object also draws its level: it is part of the samples of
-// rate N·2^k for k up to its level (raw_format/format.h says what levels are for).
+// further draws on the slow path. A chosen object also draws its level: it is part of the samples
+// of rate N·2^k for k up to its level (raw_format/format.h says what levels are for).
 //
-// Cost: nearly all of it is that of calls on chosen objects. Their number is compared with the CPU time of
-// the process; if there are too many, the lowest level is dropped, as in a file that is full.
+// Cost: nearly all of it is that of calls on chosen objects. Their number is compared with the CPU
+// time of the process; if there are too many, the lowest level is dropped, as in a file that is
+// full.
 //
-// A window: chosen objects enter the table from the start of the process on, and nothing is written.
-// When the window opens, the live objects of the table are written first, and events from then on. When
-// it closes, the file is finished.
+// A window: chosen objects enter the table from the start of the process on, and nothing is
+// written. When the window opens, the live objects of the table are written first, and events from
+// then on. When it closes, the file is finished.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,8 @@ namespace heapwright::recorder {
 struct Sampling {
   std::uint64_t rate = 1;       // N
   std::uint64_t max_bytes = 0;  // of the raw file; 0: no bound
-  // That recording may add to the process's CPU time; 0: no bound. A complete recording (rate 1) has none.
+  // That recording may add to the process's CPU time; 0: no bound. A complete recording (rate 1)
+  // has none.
   std::uint64_t max_percent = 0;
   std::uint64_t after_ns = 0;  // the window begins so long after the recording began
   std::uint64_t for_ns = 0;    // and lasts so long; 0: to the end

@@ -39,7 +39,7 @@ void thread_exit_destructor(void* value) {
 }
 
 // Begins the recording if it has not begun. Returns whether events are to be recorded. Signals are
-// blocked meanwhile: a handler that interrupted this thread here and called malloc would wait
+// blocked during this: a handler that interrupted this thread here and called malloc would wait
 // forever for the recording to begin.
 bool ensure_recording() {
   for (;;) {
@@ -97,8 +97,8 @@ Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
     while (used <= i && !session->used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
     }
     if constexpr (!kSampling) {  // every event of a sample is stamped
-      // Set before the new thread records anything, so that a thread that sees its effects stamps the
-      // events that follow.
+      // Set before the new thread records anything, so that a thread that sees its effects stamps
+      // the events that follow.
       writer.stamp_every_event.store(only ? 0 : 1, std::memory_order_relaxed);
       if (!only) {
         session->writers[0].stamp_every_event.store(1, std::memory_order_seq_cst);
@@ -190,7 +190,8 @@ Writer* borrow_of(std::uint32_t first, std::uint32_t preferred, std::uint32_t la
     writer = claim_writer(preferred, last);
     writer = writer == nullptr ? claim_writer(first, preferred) : writer;
     if (writer == nullptr) {
-      // Signal handlers may have interrupted all threads that have one. In a sample the event is left out.
+      // Signal handlers may have interrupted all threads that have one. In a sample the event is
+      // left out.
       constexpr int kAttempts = 10'000;
       if (kSampling && attempt == kAttempts) {
         return nullptr;
@@ -239,8 +240,8 @@ Writer* borrow_at_level(ThreadState& self, std::uint32_t level, std::uint64_t no
   if (!begin_thread(self)) {
     return nullptr;
   }
-  // Threads prefer different writers of a level. Half of the objects have the lowest level, a quarter
-  // the next one …, so a bounded file spends most of its blocks there.
+  // Threads prefer different writers of a level. Half of the objects have the lowest level, a
+  // quarter the next one …, so a bounded file spends most of its blocks there.
   const std::uint64_t lowest = session->header->min_level.load(std::memory_order_relaxed);
   std::uint32_t spread = kWritersPerLevel;
   if (session->max_blocks != 0) {

@@ -30,7 +30,8 @@
 
 namespace heapwright::recorder {
 
-// Whether this is the library that records samples and windows (sampling.h), or the complete recorder.
+// Whether this is the library that records samples and windows (sampling.h), or the complete
+// recorder.
 #ifndef HEAPWRIGHT_SAMPLING
 #define HEAPWRIGHT_SAMPLING 0
 #endif
@@ -79,8 +80,8 @@ struct Session {
   ChosenObjects chosen;
   std::atomic<std::uint64_t> births;    // chosen objects so far
   std::atomic<std::uint64_t> readings;  // of resident memory so far
-  // Calls on chosen objects so far, and at the last drop of a level because of their cost; the process's
-  // CPU time at that drop.
+  // Calls on chosen objects so far, and at the last drop of a level because of their cost; the
+  // process's CPU time at that drop.
   std::atomic<std::uint64_t> chosen_calls;
   std::atomic<std::uint64_t> calls_at_drop;
   std::atomic<std::uint64_t> cpu_ns_at_drop;
@@ -125,14 +126,14 @@ void configure();
 // claims. Begins the recording if it has not begun. Returns nullptr if every writer is taken or
 // nothing is recorded.
 Writer* refill(ThreadState& self);
-// Begins the recording if it has not begun, and gives the thread its number. Returns false if nothing is
-// recorded.
+// Begins the recording if it has not begun, and gives the thread its number. Returns false if
+// nothing is recorded.
 bool begin_thread(ThreadState& self);
-// Borrows one of the kSpareWriters for one event of this thread, in a sample one of the top level; the
-// caller returns it with return_writer. Returns nullptr if nothing is recorded.
+// Borrows one of the kSpareWriters for one event of this thread, in a sample one of the top level;
+// the caller returns it with return_writer. Returns nullptr if nothing is recorded.
 Writer* borrow(ThreadState& self);
-// Borrows a writer of a level of a sample, for one event of this thread at the time `now` (units of the
-// clock). Returns nullptr if nothing is recorded, or if the level has been dropped.
+// Borrows a writer of a level of a sample, for one event of this thread at the time `now` (units of
+// the clock). Returns nullptr if nothing is recorded, or if the level has been dropped.
 Writer* borrow_at_level(ThreadState& self, std::uint32_t level, std::uint64_t now);
 void return_writer(Writer& writer);
 // Borrows the writer for objects of a level that were born before the window.
@@ -140,8 +141,8 @@ void return_writer(Writer& writer);
 // thread  that allocated the object
 // now     the time of the next record
 Writer* borrow_for_born(std::uint32_t level, std::uint32_t thread, std::uint64_t now);
-// Records the process's resident memory, in a recording of a sample. `now` is the time, in units of the
-// clock; nothing if another thread does so meanwhile.
+// Records the process's resident memory, in a recording of a sample. `now` is the time, in units of
+// the clock; nothing if another thread does so meanwhile.
 void sample_resident_by_level(ThreadState& self, std::uint64_t now);
 // Records that the thread exits, and releases its writer to other threads.
 void on_thread_exit(ThreadState& self);

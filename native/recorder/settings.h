@@ -1,5 +1,5 @@
-// Reads the recorder's variables: from the environment that the process was started with, and from the
-// settings file of an exported recorder.
+// Reads the recorder's variables: from the environment that the process was started with, and from
+// the settings file of an exported recorder.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace heapwright::recorder {
 // name         the variable
 const char* variable(const char* environment, std::size_t bytes, const char* name);
 
-// Appends the settings file to a copy of the environment: NAME=VALUE lines in a file that lies beside this
-// library and has its name, with .conf in place of .so. So the environment's variables win. Returns
-// the number of bytes that it appended.
+// Appends the settings file to a copy of the environment: NAME=VALUE lines in a file that lies
+// beside this library and has its name, with .conf in place of .so. So the environment's variables
+// win. Returns the number of bytes that it appended.
 //
 // to    behind the copy
 // room  bytes there

@@ -1,5 +1,5 @@
-// Wraps the system calls that the recorder makes. They allocate nothing and are no cancellation
-// points, because malloc is none. They set errno; KeepErrno restores it.
+// Wraps the system calls that the recorder makes. They allocate nothing. Like malloc, they are no
+// cancellation points. They set errno; KeepErrno restores it.
 #pragma once
 
 #include <fcntl.h>

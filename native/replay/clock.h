@@ -1,11 +1,11 @@
 // Makes the allocator see the time of the recording.
 //
-// Allocators give memory back after a time: jemalloc's decay, mimalloc's purge delay. A replay makes
-// the calls of a minute in a second, and so these timers would never run. The replayer therefore
-// defines clock_gettime, gettimeofday and time. Its symbols stand before those of libc, so an
-// allocator that is a shared library calls them.
+// Allocators give memory back after a time: jemalloc's decay, mimalloc's purge delay. A replay
+// makes the calls of a minute in a second, and so these timers would never run. The replayer
+// therefore defines clock_gettime, gettimeofday and time. Its symbols stand before those of libc,
+// so an allocator that is a shared library calls them.
 //
-//   time that the allocator sees  =  real time when the replay began  +  time since the recording began
+//   time that the allocator sees = real time when the replay began + time since the recording began
 //
 // The time stands still between two kClock operations (ops.h). Clocks of CPU time are not changed.
 //

@@ -1,7 +1,7 @@
-// Bounds how much memory the threads of one epoch can have at once, in whatever order they run.
+// Bounds how much memory the threads of one epoch can have at once, in any order of their events.
 //
 // The bound is the sum of each thread's greatest growth, although in the trace the threads did not
-// reach it at the same time. A thread that frees the blocks it allocates adds next to nothing,
+// reach it at the same time. A thread that frees the blocks it allocates adds almost nothing,
 // however many events it has.
 #pragma once
 

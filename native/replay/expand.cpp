@@ -19,8 +19,8 @@ namespace {
 using trace::Event;
 using trace::Kind;
 
-// An epoch ends after kEpochEvents events, or when its threads could together grow by max(kEpochBytes,
-// peak / kEpochShare) bytes. The peak of a replay cannot be wrong by more than that.
+// An epoch ends after kEpochEvents events, or when its threads could together grow by this many
+// bytes: max(kEpochBytes, peak / kEpochShare). The peak of a replay is wrong by at most that much.
 constexpr std::uint64_t kEpochBytes = 64 << 10;
 constexpr std::uint64_t kEpochShare = 256;
 // A thread that ends gives its caches back to the allocator after its last event. If the next event
@@ -234,7 +234,7 @@ class Expander {
     return !slots_full_;
   }
 
-  // Writes kJoin for the threads that have ended kThreadExit before `now`. Thread `by` waits for them.
+  // Writes kJoin for the threads that ended kThreadExit before `now`. Thread `by` waits for them.
   bool join_ended(std::uint32_t by, std::uint64_t now) {
     while (!to_join_.empty() && now - std::min(now, to_join_.front().at) >= kThreadExit) {
       if (!stream(by).make_room(file_)) {
@@ -346,7 +346,7 @@ class Expander {
       object->size = event.size;
       return;
     }
-    // A wrong size corrupts allocators that believe it; so does a right one without the alignment.
+    // A wrong size, or a right one without the alignment, corrupts allocators that trust the size.
     const bool sized = event.kind == Kind::kFreeSized && event.size == object->size && !object->aligned;
     const std::uint64_t size = sized ? event.size : 0;
     put_prefixes(to, *object, size, ~std::uint64_t{0});

@@ -1,5 +1,5 @@
-// heapwright-replay OPS [--touch none|page|full] [--dry] [--pace real] [--report FILE]: plays a trace with the
-// malloc of this process.
+// heapwright-replay OPS [--touch none|page|full] [--dry] [--pace real] [--report FILE]: plays a
+// trace with the malloc of this process.
 //
 // It prints the number of calls, which is always the same. So the output of a replay can be
 // compared like that of any program. Its own measurements go to the report. It uses no library but

@@ -1,17 +1,17 @@
 // Defines the operations file: a trace compiled into operations, one stream for each thread.
 // heapwright-replay plays it.
 //
-// heapwright-trace writes the file (expand.h), in another process than the replay, so that nothing of
-// that work is measured. It decides slots, sizes, the bytes to touch and the order between threads.
-// The replayer follows the operations. It allocates no memory while it plays: windows onto the
-// streams and the tables of slots are mapped before.
+// heapwright-trace writes the file (expand.h), in another process than the replay, so that nothing
+// of that work is measured. It decides slots, sizes, the bytes to touch and the order between
+// threads. The replayer follows the operations. It allocates no memory while it plays: windows onto
+// the streams and the tables of slots are mapped before.
 //
 // Terms:
 //   object      one block, from its allocation to its free; a realloc does not end it
 //   slot        an entry of a table, with the address of the live block of one object at a time
-//   lane        the memory of one running thread: a window onto its stream (one chunk, read from the
-//               file) and its own table of slots. A thread that starts waits for its lane until the
-//               thread before has ended; that thread's objects are then no longer used
+//   lane        the memory of one running thread: a window onto its stream (one chunk, read from
+//               the file) and its own table of slots. A thread that starts waits for its lane until
+//               the thread before has ended; that thread's objects are then no longer used
 //   epoch       a part of the trace with at most 4096 events, or in which live bytes grow by at
 //               most 1/256 of the peak (expand.cpp). The threads that have events in it take part
 //   reading     one measurement of resident memory and CPU time, between two epochs
@@ -22,24 +22,24 @@
 //   word   := bits 0..3 the opcode, 4..31 a slot, 32..63 an argument
 //             (kTouch, kClock: bits 4..63 are one number)
 //
-// An operation is a call with its prefixes, or a step. All its words are in one chunk; kNext comes as
-// soon as kMaxOpWords more words might not fit.
+// An operation is a call with its prefixes, or a step. All its words are in one chunk; kNext comes
+// as soon as kMaxOpWords more words might not fit.
 //
 // Calls. The slot holds the block: a call that allocates stores its address there, others read it.
 //   kMalloc, kCalloc    argument: size (of calloc the product)
-//   kAligned            argument: size; a second, plain word: alignment. Alignment 0: a malloc of the
-//                       program's libstdc++, left out if the process of the replay has libstdc++ too
+//   kAligned            argument: size; a second, plain word: alignment. Alignment 0: a malloc of
+//                       the program's libstdc++, left out if the replay's process has libstdc++
 //   kRealloc            argument: new size; a second, plain word: bytes of the block touched before
 //   kFree               no argument
 //   kFreeSized          argument: size
 //   kUsable             no argument (malloc_usable_size)
 // Prefixes of a call, in any order, each at most once:
-//   kTouch    The replayer touches only this many bytes of the block. Without it, it touches all bytes
-//             of a new block, and the new bytes of a resized one, right after the call (a byte in
-//             each page, see Touch in player.h).
+//   kTouch    The replayer touches only this many bytes of the block. Otherwise it touches all
+//             bytes of a new block, and the new bytes of a resized one, right after the call (a
+//             byte in each page, see Touch in player.h).
 //   kWide     argument: the upper 32 bits of the size
-//   kShared   The slot of the call is in the table that all threads share. argument: the turn of this
-//             use, modulo 2^32
+//   kShared   The slot of the call is in the table that all threads share. argument: the turn of
+//             this use, modulo 2^32
 // Steps of the replayer:
 //   kNext     argument: the next chunk of the stream; chunk 0 is the first of the file
 //   kEpoch    begins an epoch. argument: its number; slot field: how many threads take part in it
@@ -47,23 +47,24 @@
 //   kJoin     argument: the thread to wait for
 //   kClock    sets the time that the allocator sees (clock.h). The number is the recorded time in
 //             nanoseconds since the trace began, times 2; plus 1 if the replayer takes a reading
-//   kEnd      argument 1: the thread ends; 0: the trace ends while the thread still exists (the same
-//             as ThreadEntry::ends)
+//   kEnd      argument 1: the thread ends; 0: the trace ends while the thread still exists (the
+//             same as ThreadEntry::ends)
 //
 // Two passes over a trace make the file. The first pass (survey.h) collects facts that lie later in
 // the trace: whether an object has further events, whether a second thread uses it, and how much of
 // each large block is ever touched. The second pass (expand.cpp) writes.
 //
 // How threads wait for each other:
-// 1. If only one thread uses an object, its slot is in that thread's own table, and no thread waits.
-// 2. A shared slot has a counter. The uses of the slot are numbered 0, 1, 2 …, across all objects
-//    that have it one after the other. A use is a call with that slot. Each waits until the counter
+// 1. If only one thread uses an object, its slot is in that thread's own table, and no thread
+//    waits.
+// 2. A shared slot has a counter. A use is a call with that slot. The uses are numbered 0, 1, 2 …,
+//    across all objects that occupy the slot one after the other. Each use waits until the counter
 //    is its turn, makes the call, and adds 1 to the counter. So every object is allocated before it
 //    is used and used before it is freed.
 // 3. At kEpoch a thread leaves its previous epoch, and waits until all participants of all earlier
 //    epochs have left theirs. Without epochs threads would drift further apart than in the program,
-//    and the peak of memory would differ. If one thread alone takes part in several epochs in a row,
-//    only the first has a kEpoch. A thread without events in an epoch does not wait for it.
+//    and the peak of memory would differ. If one thread alone takes part in several epochs in a
+//    row, only the first has a kEpoch. A thread without events in an epoch does not wait for it.
 // 4. kJoin waits for the end of a thread, kSpawn for its lane.
 // A trace is one sequence of events, and every wait is for an event that is earlier in it. So a
 // replay cannot deadlock.

@@ -27,7 +27,7 @@ struct SharedSlot {
 struct Lane {
   Word* window = nullptr;  // the current chunk of its stream
   void** slots = nullptr;  // the table of its own slots
-  Counter busy;            // 1 while a thread has it
+  Counter busy;            // 1 while a thread runs in the lane
 };
 
 // Readings of one moment of the trace: all earlier operations are done and no later one has begun.

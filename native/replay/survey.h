@@ -20,8 +20,9 @@ struct Survey {
   // By object: bytes of it that were ever touched, if known.
   std::unordered_map<std::uint64_t, std::uint64_t> touched;
   std::vector<ThreadFacts> threads;
-  // Object 0 is the memory that libstdc++ keeps for exceptions when there is no other: the first block
-  // of a program in C++, never freed. A replay on a libstdc++ of its own would have it twice.
+  // Object 0 is the memory that libstdc++ keeps for exceptions when there is no other: the first
+  // block of a program in C++, never freed. A replay whose process has libstdc++ would allocate it
+  // twice.
   bool has_exception_pool = false;
   std::uint64_t duration = 0;  // nanoseconds
   std::uint64_t peak_live_bytes = 0;

@@ -33,8 +33,8 @@ inline long futex(Counter& counter, int what, std::uint32_t value) {
                    value, nullptr, nullptr, 0);
 }
 
-// Returns once the counter has the value `wanted`. Everything that other threads did before they set
-// it is then visible.
+// Returns once the counter has the value `wanted`. Everything that other threads did before they
+// set it is then visible.
 inline void wait_for(Counter& counter, std::uint32_t wanted) {
   for (int i = 0; i < 100; i++) {
     if (counter.value.load(std::memory_order_acquire) == wanted) {

@@ -5,8 +5,8 @@
 //              | column × kColumns
 //   column  := u8 codec | varint length | varint stored length | stored bytes
 //
-//   kKinds          one byte an event: the kind, plus 0x80 if the event has touched bytes, plus 0x40
-//                   for a sized free of an object of this block with the object's present size
+//   kKinds          one byte an event: the kind, plus 0x80 if the event has touched bytes, plus
+//                   0x40 for a sized free of an object of this block with the object's present size
 //   kThreads        pairs of varints: a number of events, and the thread that made them
 //   kTimes          varints: zig-zag of ticks since the event before
 //   kSizes          varints: the sizes of allocations

@@ -32,12 +32,13 @@ enum class Kind : std::uint8_t {
   kPhase,        // value: the mark's number in Header::phases
   kResident,     // value: resident memory of the process in bytes
   kTouched,      // object, touched: a large block that is live when the process exits
-  // Only in a sample (Header::sample). value: how many allocations and reallocs (ticks) the thread has
-  // made since its last kTicks or its start. It stands before an event of the thread, or before its
-  // end or the end of the trace, and counts all ticks before that event; a tick of that event itself
-  // is counted by the next kTicks. If there is no tick to count, kTicks may be left out.
+  // Only in a sample (Header::sample). value: how many allocations and reallocs (ticks) the thread
+  // has made since its last kTicks or its start. It stands before an event of the thread, or before
+  // its end or the end of the trace, and counts all ticks before that event; a tick of that event
+  // itself is counted by the next kTicks. If there is no tick to count, kTicks may be left out.
   kTicks,
-  // Before a kResident by the same thread, its parts: kUntouched and kHeap sometimes, kFiles always.
+  // Before a kResident by the same thread, its parts: kUntouched and kHeap sometimes, kFiles
+  // always.
   kUntouched,  // value: bytes of live large blocks that were not resident
   kHeap,       // value: resident bytes of malloc's memory
   kFiles,      // value: resident bytes of files and shared memory
@@ -103,21 +104,21 @@ struct Header {
   // Libraries that the modelled program loads anyway, so that an allocator that needs one adds
   // nothing. Only if `synthetic`; for a recorded trace they are read from the executable.
   std::vector<std::string> libraries;
-  // Whether the process began as a fork of a recorded process, with blocks of its parent. Unknown in
-  // traces without kFiles.
+  // Whether the process began as a fork of a recorded process, with blocks of its parent. Unknown
+  // in traces without kFiles.
   std::optional<bool> forked;
   // The rate of a sample: one small object in so many is in the trace, with all its events
   // (sample.h). 0: the trace has all objects.
   std::uint64_t sample = 0;
   // A file that states a higher rate is damaged: hardly a program has so many objects.
   static constexpr std::uint64_t kMaxSample = std::uint64_t{1} << 40;
-  // Whether an object that was not chosen at its birth is chosen later with the chance of its largest
-  // size, and appears as an allocation at that realloc. If so, the weight of an object is that of its
-  // largest size so far; otherwise that of its size at birth.
+  // Whether an object that was not chosen at its allocation is chosen later with the chance of its
+  // largest size, and appears as an allocation at that realloc. If so, the weight of an object is
+  // that of its largest size so far; otherwise that of its size at allocation.
   bool sample_growth = false;
   // The recorded window in seconds since the process began, if only a window was recorded. Then the
-  // objects that were live at its begin come first, as allocations at time 0 in the order of their
-  // birth, and after them a phase mark named 'window'.
+  // objects that were live at its start come first, as allocations at time 0 in the order of their
+  // allocation, and after them a phase mark named 'window'.
   std::optional<double> window_begin;
   std::optional<double> window_end;
 };

@@ -11,8 +11,9 @@
 
 namespace heapwright::trace {
 
-// Opens a wl file. Returns nullptr, with one line in `error`, if it is none. The threads advance at
-// the same rate, relative to the length of each, as far as the syncs allow. All times are 0.
+// Opens a wl file. Returns nullptr, with one line in `error`, if it is not a wl file. The threads
+// advance at the same rate, relative to the length of each, as far as the syncs allow. All times
+// are 0.
 std::unique_ptr<EventSource> open_wl(const std::string& path, std::string& error);
 
 struct Exported {

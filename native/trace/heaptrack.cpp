@@ -1,6 +1,7 @@
 // Reads heaptrack's text. Numbers are hexadecimal. The reader uses these types of lines:
 //
-//     v VERSION [FILE VERSION]    X COMMAND LINE    I PAGE SIZE, PAGES    c MILLISECONDS since the start    R PAGES resident
+//     v VERSION [FILE VERSION]    X COMMAND LINE    I PAGE SIZE, PAGES
+//     c MILLISECONDS since the start                R PAGES resident
 //     raw:          + SIZE TRACE POINTER       - POINTER
 //     interpreted:  a SIZE TRACE  (numbered)   + NUMBER    - NUMBER
 #include <algorithm>

@@ -2,9 +2,9 @@
 // tombstones. Its size follows the number of live objects, not the number of all objects, so the
 // memory does not grow with the length of a trace.
 //
-// Each process has its own random hash key. The ids of a raw trace are addresses, and whoever made
-// the trace could otherwise choose addresses that collide. So the order of `each` differs from run
-// to run, and no result may depend on it.
+// Each process has its own random hash key. The ids of a raw trace are addresses. Without the key,
+// an attacker could make a trace whose addresses collide. With it, the order of `each` differs from
+// run to run, so no result may depend on it.
 #pragma once
 
 #include <sys/random.h>

@@ -29,7 +29,7 @@ inline int fail(const std::string& message) {
   return 1;
 }
 
-// Parses a whole number. Returns false if the text is none.
+// Parses a whole number. Returns false if the text is not a number.
 inline bool whole_number(std::string_view text, std::uint64_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size();

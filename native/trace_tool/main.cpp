@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
       try {
         return command.run(words.subspan(2));
       } catch (const std::bad_alloc&) {
-        return heapwright::trace::fail("out of memory: the machine has no more to give");
+        return heapwright::trace::fail("out of memory");
       } catch (const std::exception& problem) {
         return heapwright::trace::fail(problem.what());
       }

@@ -1,4 +1,4 @@
-// The sub-commands of heapwright-trace that count, fit, make up and convert traces. Results are
+// The sub-commands of heapwright-trace that count, fit, generate and convert traces. Results are
 // JSON on stdout.
 #include <sys/stat.h>
 
@@ -38,8 +38,8 @@ Json loss_json(const Loss& loss) {
   return {{"bytes", loss.bytes}, {"events", loss.events}, {"cut_short", loss.cut_short}, {"why", loss.why}};
 }
 
-// Packs the events of a source into a file and prints a summary.
-int pack_and_print(EventSource& source, const char* path) {
+// Packs the events of a new trace into a file, and prints its counts and the losses of its source.
+int pack_new_trace(EventSource& source, const char* path) {
   Packed done;
   std::string error;
   if (!pack(source, path, done, error)) {
@@ -172,8 +172,7 @@ int fit_command(Words words) {
   if (rate > 0) {
     fitted["sample"] = sample_json(words[0]);
   }
-  // The path of the program is for the caller, who looks at its libraries; it is not part of the
-  // model.
+  // The path of the program is not part of the model: the caller finds its libraries by it.
   print({{"executable", executable}, {"model", std::move(fitted)}});
   if (!loss.why.empty()) {
     (void)std::fprintf(stderr, "%s\n", loss.why.c_str());
@@ -199,35 +198,37 @@ int synth_command(Words words) {
     return fail(error);
   }
   if (!std::visit([&](auto& any) { return model::scale(any, heap, time); }, fitted)) {
-    return fail("that is more than can be made up: a window would have more than 2^30 allocations");
+    return fail(
+        "the scaled model is too large: a window would have more than 2^30 allocations; choose a smaller "
+        "--scale or --time-scale");
   }
   const double needed = model::memory_needed(fitted) / (1 << 30);
-  const double there = static_cast<double>(available_memory()) / (1 << 30);
-  if (needed > there) {
+  const double available = static_cast<double>(available_memory()) / (1 << 30);
+  if (needed > available) {
     std::array<char, 160> line{};
     (void)std::snprintf(
         line.data(), line.size(),
-        "making it up would take about %.0f GiB of memory, and %.0f GiB are there: choose a smaller "
-        "--scale or --time-scale",
-        needed, there);
+        "generating the trace needs about %.0f GiB of memory, but only %.0f GiB are available: choose a "
+        "smaller --scale or --time-scale",
+        needed, available);
     return fail(line.data());
   }
   WithLibraries source(model::make_synthetic(std::move(fitted), seed), split(words[4]));
-  return pack_and_print(source, words[3]);
+  return pack_new_trace(source, words[3]);
 }
 
 // import-wl FILE TRACE
 int import_wl_command(Words words) {
   std::string error;
   const auto source = open_wl(words[0], error);
-  return source ? pack_and_print(*source, words[1]) : fail(error);
+  return source ? pack_new_trace(*source, words[1]) : fail(error);
 }
 
 // import-heaptrack TRACE, the text on stdin
 int import_heaptrack_command(Words words) {
   std::string error;
   const auto source = open_heaptrack(stdin, error);
-  return source ? pack_and_print(*source, words[0]) : fail(error);
+  return source ? pack_new_trace(*source, words[0]) : fail(error);
 }
 
 // export-wl TRACE FILE

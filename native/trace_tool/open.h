@@ -17,7 +17,8 @@ std::unique_ptr<EventSource> open_trace(const std::string& path, std::string& er
 inline constexpr std::uint64_t kSeed = 0;
 
 // Opens the trace at `path` as a complete one: a sample is expanded, with `seed` as the seed
-// (model/sample_expander.h). `rate`, if any, gets the rate of the sample, 0 for a complete trace. Returns nullptr, with one line in `error`, if it cannot be read.
+// (model/sample_expander.h). `rate`, if any, gets the rate of the sample, 0 for a complete trace.
+// Returns nullptr, with one line in `error`, if it cannot be read.
 std::unique_ptr<EventSource> open_complete(const std::string& path, std::uint64_t seed, std::string& error,
                                            std::uint64_t* rate = nullptr);
 

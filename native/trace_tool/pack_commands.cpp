@@ -1,5 +1,5 @@
-// The sub-commands of heapwright-trace that pack a trace or a sample of it, print one as text, and pack
-// such a text.
+// The sub-commands of heapwright-trace that pack a trace or a sample of it, print one as text, and
+// pack such a text.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -26,8 +26,9 @@ std::uint64_t size_of(const char* path) {
   return ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
-// Packs the events of a source that was opened at `trace` into the file `path`, and prints a summary.
-int pack_and_print(EventSource& source, const char* trace, const char* path) {
+// Packs events of the trace file `trace` into the file `path`, and prints their counts, the size of
+// the file and the rate of the sample. `source` gives the events.
+int repack_trace(EventSource& source, const char* trace, const char* path) {
   std::string error;
   Packed done;
   if (!pack(source, path, done, error)) {
@@ -49,7 +50,7 @@ int pack_and_print(EventSource& source, const char* trace, const char* path) {
 int pack_command(Words words) {
   std::string error;
   const auto source = open_trace(words[0], error);
-  return source ? pack_and_print(*source, words[0], words[1]) : fail(error);
+  return source ? repack_trace(*source, words[0], words[1]) : fail(error);
 }
 
 // sample TRACE -o FILE -n N --seed SEED: packs a sample of a trace, and prints a summary as JSON.
@@ -68,15 +69,16 @@ int sample_command(Words words) {
     return fail(error);
   }
   if (rate == 0 || rate < source->header().sample) {
-    const std::string least = std::to_string(std::max<std::uint64_t>(1, source->header().sample));
-    (void)fail(std::string(words[0]) + ": N is " + words[4] + ", but must be at least " + least);
+    const std::string min_rate = std::to_string(std::max<std::uint64_t>(1, source->header().sample));
+    (void)fail(std::string(words[0]) + ": N is " + words[4] + ", but must be at least " + min_rate);
     return 2;
   }
   SampleSource sample(std::move(source), rate, seed);
-  return pack_and_print(sample, words[0], words[2]);
+  return repack_trace(sample, words[0], words[2]);
 }
 
-// complete SAMPLE FILE SEED: packs the complete trace that a sample stands for, and prints a summary as JSON.
+// complete SAMPLE FILE SEED: packs the complete trace that a sample stands for, and prints a
+// summary as JSON.
 int complete_command(Words words) {
   std::uint64_t seed = 0;
   if (!whole_number(words[2], seed)) {
@@ -85,7 +87,7 @@ int complete_command(Words words) {
   }
   std::string error;
   const auto source = open_complete(words[0], seed, error);
-  return source ? pack_and_print(*source, words[0], words[1]) : fail(error);
+  return source ? repack_trace(*source, words[0], words[1]) : fail(error);
 }
 
 // dump TRACE: prints the events as text, and losses on stderr.

@@ -65,7 +65,7 @@ def numbers(done: subprocess.CompletedProcess[bytes]) -> list[int]:
 
 
 def test_good_options_are_taken_in_silence(exgen: Malloc, cases: Path) -> None:
-    options = "limit=4g,keep=0,purge_delay=100,front=4k,huge_pages=never,on_error=report,stats=0"
+    options = "limit=4g,keep=0,purge_delay=100,cache=4k,huge_pages=never,on_error=report,stats=0"
     done = exgen.run(cases, "falls", env={"EXGEN_OPTIONS": options})
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -83,10 +83,10 @@ def test_two_bad_options_are_two_lines(exgen: Malloc, cases: Path) -> None:
     assert exgen.run(cases, env={"EXGEN_OPTIONS": "a,b=1"}).stderr.count(b"\n") == 2
 
 
-@pytest.mark.parametrize("front", ["1", "16", "64", "1k", "1m"])
-def test_fronts_of_any_length_work(front: str, exgen: Malloc, judge: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("cache", ["1", "16", "64", "1k", "1m"])
+def test_caches_of_any_size_work(cache: str, exgen: Malloc, judge: Callable[[str], Path]) -> None:
     words = ("--seed", "3", "--operations", "100000", "--seconds", "20")
-    done = exgen.run(judge("fuzz"), *words, env={"EXGEN_OPTIONS": f"front={front},keep=0,purge_delay=0"})
+    done = exgen.run(judge("fuzz"), *words, env={"EXGEN_OPTIONS": f"cache={cache},keep=0,purge_delay=0"})
     assert (done.returncode, done.stderr) == (0, b"")
 
 

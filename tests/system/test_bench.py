@@ -103,7 +103,6 @@ def test_an_allocator_against_itself(heapwright: Heapwright) -> None:
         (["servre"], "unknown suite 'servre' (did you mean 'server'?)"),
         (["--allocators", "glibcc"], "unknown allocator 'glibcc' (did you mean 'glibc'?)"),
         (["--allocators", "./no.so"], "no such allocator library: ./no.so"),
-        (["--csv", "no/where.csv"], "argument --csv: no/where.csv: there is no directory no (create it first)"),
     ],
 )
 def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> None:
@@ -118,6 +117,7 @@ def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> No
         (["--threads", "two"], "'two' is not a list of thread counts from 1 to 1024"),
         (["-n", "0"], "'0' is not a whole number of at least 1"),
         (["--timeout", "-1"], "'-1' is not a number of seconds above 0"),
+        (["--csv", "no/where.csv"], "no/where.csv: there is no directory no (create it first)"),
     ],
 )
 def test_bad_options(words: list[str], what: str, heapwright: Heapwright) -> None:

@@ -80,7 +80,7 @@ def test_a_link_to_an_open_file_is_written_through(heapwright: Heapwright) -> No
 
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_runs(heapwright: Heapwright) -> None:
-    for verb, option in (("measure", "--json"), ("compare", "--csv"), ("tune", "--report"), ("record", "-o")):
+    for verb, option in (("measure", "--json"), ("compare", "--csv"), ("tune", "--report")):
         done = heapwright(verb, option, "no/file", "--", "sh", "-c", "touch ran")
         assert (done.status, done.out) == (2, "")
         assert "no/file: there is no directory no (create it first)" in done.err

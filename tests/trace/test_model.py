@@ -202,7 +202,7 @@ def test_bad_input_is_one_line(tmp_path: Path, trace: Path) -> None:
         (("fit", tmp_path / "junk", "-o", tmp_path / "m"), 1),
         (("fit", parse(tmp_path, "0 0 thread_start\n", "empty"), "-o", tmp_path / "m"), 1),
         (("fit", trace), 2),
-        (("fit", trace, "-o", tmp_path / "no/m"), 1),
+        (("fit", trace, "-o", tmp_path / "no/m"), 2),
         (("synth", tmp_path / "none"), 2),
         (("synth", tmp_path / "junk"), 2),
         (("synth", tmp_path / "junk", "--scale", "0"), 2),
@@ -226,7 +226,7 @@ def test_what_cannot_be_made_leaves_nothing(trace: Path, tmp_path: Path) -> None
         tmp_path / "s.hwt",
         status=1,
     )
-    assert "more than can be made up" in done.stderr
+    assert "the scaled model is too large" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.json"]
 
 

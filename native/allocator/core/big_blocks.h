@@ -20,7 +20,7 @@ class BigBlocks {
 
   struct Allocated {
     void* block = nullptr;    // nullptr: out of memory
-    bool reads_zero = false;  // nobody has used this memory since the kernel gave it
+    bool reads_zero = false;  // not used since the kernel gave it
   };
   // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock.
   Allocated allocate_span(std::size_t bytes);

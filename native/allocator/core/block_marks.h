@@ -2,7 +2,8 @@
 // marks).
 //
 //     malloc ◄── prepare_block: does the memory still read as zero? then mark it as allocated
-//     free   ──► accept_free: does a block begin here, is it allocated, is its mark intact? then wipe it
+//     free   ──► accept_free: does a block begin here, is it allocated, is its mark intact?
+//                              then wipe it
 //
 // These functions have no state of their own. Only hardened builds call them; the templates do
 // nothing in others.

@@ -53,8 +53,8 @@ inline void describe_superblock(Superblock* superblock, std::size_t class_number
   set_kind(superblock, Kind::kBlocks);
 }
 
-// A hardened build carves at least this many blocks at a time: enough for an order that nobody can
-// guess.
+// A hardened build carves at least this many blocks at a time: enough for an order that an
+// attacker cannot guess.
 template <Configuration C>
 inline constexpr std::size_t kMinCarved =
     C::kSecure ? std::min(std::size_t{8}, std::size_t{C::kCacheBlocksPerClass}) : 1;
@@ -77,8 +77,8 @@ Block* link_shuffled(Pool& pool, char* first, std::size_t size, std::size_t coun
   return head;
 }
 
-// Carves up to `max_count` blocks that were never handed out. In new memory it stops at the end of a
-// page, so that no page is touched before it is needed.
+// Carves up to `max_count` blocks that were never handed out. In new memory it stops at the end of
+// a page, so that no page is touched before it is needed.
 template <Configuration C>
 BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
   const std::size_t size = superblock->size;
@@ -133,7 +133,8 @@ BlockChain split_list(const Pool& pool, BlockChain& list, std::size_t max_count)
   return rest;
 }
 
-// Returns whether a list contains a cycle: it has more blocks, by up to three, than its bound allows.
+// Returns whether a list contains a cycle: it has more blocks, by up to three, than its bound
+// allows.
 template <Configuration C>
 bool has_cycle(const Pool& pool, BlockChain list) {
   const Block* block = list.first;

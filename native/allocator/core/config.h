@@ -42,12 +42,12 @@ inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
 static_assert(kLargestClassBytes <= kSuperblockBytes);
 
-// Pages of superblocks are purged if their blocks have at least this size: among smaller blocks hardly
-// any page is ever wholly free. Smaller ones have free bits instead.
+// Pages of superblocks are purged if their blocks have at least this size: among smaller blocks
+// hardly any page is ever wholly free. Smaller ones have free bits instead.
 inline constexpr std::size_t kMinPurgedBytes = 256;
 
-// A chunk's first superblock holds the descriptions; then a bit for each granule of 16 bytes (free bits,
-// or marks of allocated blocks in hardened builds); then the remote queues.
+// A chunk's first superblock holds the descriptions; then a bit for each granule of 16 bytes (free
+// bits, or marks of allocated blocks in hardened builds); then the remote queues.
 inline constexpr std::size_t kBitsBegin = kSuperblocksInChunk * 64;
 inline constexpr std::size_t kBitsEach = kSuperblockBytes / 16 / 8;
 inline constexpr std::size_t kBitsEnd = kBitsBegin + kSuperblocksInChunk * kBitsEach;

@@ -12,9 +12,9 @@
 //                        first block of the list below ──► next ──► next
 //
 // A reference to a list holds the address of its first block in 48 bits, and in 16 bits an upper
-// bound of its length. Nobody counts the blocks of a list: the fast paths do not, and a walk through
-// each list takes 20 to 30 % of a burst's CPU time (docs/design-notes/exgen.md). So `bytes()` is an
-// upper bound too.
+// bound of its length. The exact length is not counted: the fast paths do not count, and a
+// walk through each list takes 20 to 30 % of a burst's CPU time (docs/design-notes/exgen.md). So
+// `bytes()` is an upper bound too.
 //
 // Sharing. A thread that sleeps would strand its depot. So with several threads a heap keeps only
 // `kPrivateBytes` to itself; further lists go to stacks that other threads can empty. Each shared
@@ -25,11 +25,11 @@
 //                       it reads 0, or has taken the word, a plain store suffices.
 //   other threads       take the word by an exchange with 0, and own all lists of the stack then.
 //
-// No thread reads a list before it has taken the word that leads to it. So nobody reads blocks that
-// another thread may return, purge or unmap, and a word that changes and changes back does no harm
-// (no ABA problem). The store releases the blocks' words, which the heap's thread wrote, and the
-// exchange acquires them. A thread that is stopped between the two steps delays nobody. `pushed_bytes` is written by
-// the heap's thread, and `taken_bytes` by the others.
+// No thread reads a list before it has taken the word that leads to it. So no thread reads blocks
+// that another thread may return, purge or unmap, and a word that changes and changes back does no
+// harm (no ABA problem). The store releases the blocks' words, which the heap's thread wrote, and
+// the exchange acquires them. A thread that is stopped between the two steps delays no other.
+// `pushed_bytes` is written by the heap's thread, and `taken_bytes` by the others.
 //
 // Hardened builds have no depot: the second word of their free blocks is wiped.
 #pragma once
@@ -89,8 +89,8 @@ class Depot : public DepotRecord {
     }
     return list;
   }
-  // Keeps the latest lists of a class, of both stacks those of at least half of the blocks, and calls
-  // f(list) for each of the others.
+  // Keeps the latest lists of a class, of both stacks those of at least half of the blocks, and
+  // calls f(list) for each of the others.
   template <class F>
   void halve(std::size_t number, F f) {
     std::uint64_t shared = take_shared(number);
@@ -121,8 +121,8 @@ class Depot : public DepotRecord {
   // An upper bound of the memory of all blocks here.
   [[nodiscard]] std::size_t bytes() const { return private_bytes_ + shared_bytes(); }
 
-  // Takes over all lists of the depot of a heap that was alone, and so shared nothing. Other threads
-  // can take them from now on, because the heap's thread may sleep from now on.
+  // Takes over all lists of the depot of a heap that was alone, and so shared nothing. Other
+  // threads can take them from now on, because the heap's thread may sleep from now on.
   void take_over(Depot& other) {
     for (std::size_t number = 1; number < Classes::kCount; ++number) {
       put_shared(number, std::exchange(other.private_stack(number), 0));
@@ -138,7 +138,7 @@ class Depot : public DepotRecord {
   template <class F>
   void each(F f) {
     for (std::size_t number = 1; number < Classes::kCount; ++number) {
-      const std::uint64_t shared = take_shared(number);  // nobody else may free these blocks meanwhile
+      const std::uint64_t shared = take_shared(number);  // so that no other thread frees these blocks
       each_list(shared, [&](BlockChain list) { f(number, list.first); });
       put_shared(number, shared);
       each_list(private_stack(number), [&](BlockChain list) { f(number, list.first); });

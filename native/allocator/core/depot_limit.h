@@ -1,11 +1,12 @@
 // How much memory a heap's depot may hold.
 //
 // The limit is the heap's share of the memory that free superblocks may hold (Pool::depot_share()).
-// The lists that a full depot refuses return to superblocks, while the processor's caches hold their
-// blocks. If the heap needs these blocks again within the purge delay, their return was premature: its
-// time is lost. Each premature return of kBytesPerMs raises the limit for a millisecond. So returning
-// and taking again costs some 2 % of the time at most, and a burst that recurs stays in the depot.
-// There is no limit while the region does not purge: it would keep free superblocks, too.
+// The lists that a full depot refuses return to superblocks, while the processor's caches hold
+// their blocks. If the heap needs these blocks again within the purge delay, their return was
+// premature: its time is lost. Each premature return of kBytesPerMs raises the limit for a
+// millisecond. So returning and taking again costs some 2 % of the time at most, and a burst that
+// recurs stays in the depot. There is no limit while the region does not purge: it would keep free
+// superblocks, too.
 #pragma once
 
 #include <algorithm>
@@ -65,8 +66,8 @@ class DepotLimit {
  private:
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kBytesPerMs = 128 * 1024;
-  // The raised limits of one heap and of all heaps together. Only an active heap lowers its limit again, so
-  // an idle process may keep this much.
+  // The raised limits of one heap and of all heaps together. Only an active heap lowers its limit
+  // again, so an idle process may keep this much.
   static constexpr std::size_t kRaisedBytes = 16 * 1024 * 1024;
   static constexpr std::size_t kAllRaisedBytes = 64 * 1024 * 1024;
 

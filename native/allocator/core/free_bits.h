@@ -1,21 +1,23 @@
 // Free bits: for each block of a superblock one bit, which is set while the block is free and in no
 // list.
 //
-// Blocks that are freed in random order would form a free list in random order. Whoever takes blocks
-// from such a list reads the next link from memory that no cache holds, and waits for it each time.
+// Blocks that are freed in random order would form a free list in random order. A thread that takes
+// blocks from such a list reads the next link from memory that no CPU cache holds, and waits for it
+// each time.
 // Bits know no order: a block returns by setting its bit, and neighbours leave together. The
 // program then gets blocks in the order of addresses, which the processor fetches ahead.
 //
 //     chunk, superblock 0:  0        4 KiB              36 KiB
 //                           ├ descr. ┼ bits 1 … bits 63 ┼ ...
 //
-// Each superblock has 512 bytes: one bit for each granule of 16 bytes. The first `capacity` bits are used.
+// Each superblock has 512 bytes: one bit for each granule of 16 bytes. The first `capacity` bits
+// are used.
 //
-// Only superblocks of blocks below kMinPurgedBytes have free bits; page_purger.h works with the lists
-// of the others. Hardened builds have their own bits in the same place, and no free bits.
+// Only superblocks of blocks below kMinPurgedBytes have free bits; page_purger.h works with the
+// lists of the others. Hardened builds have their own bits in the same place, and no free bits.
 //
-// Invariant: `free_bits` in the superblock's description is the number of bits that are set. Who may
-// change the superblock's free list may change them.
+// Invariant: `free_bits` in the superblock's description is the number of bits that are set. A
+// thread that may change the superblock's free list may change them.
 #pragma once
 
 #include <algorithm>
@@ -35,14 +37,14 @@ class FreeBits {
   // Whether superblocks with blocks of `size` bytes have free bits.
   static constexpr bool fit(std::size_t size) { return size < kMinPurgedBytes; }
 
-  // Numbers the blocks of a size: offset · factor is the number in 2³⁶ths. In the fraction, the bits 20
-  // to 35 are 0 exactly where a block begins: see begins_block(). The reciprocal of one granule, 2³², is
-  // stored as 0.
+  // Numbers the blocks of a size: offset · factor is the number in 2³⁶ths. In the fraction, the
+  // bits 20 to 35 are 0 exactly where a block begins: see begins_block(). The reciprocal of one
+  // granule, 2³², is stored as 0.
   static std::uint64_t factor(const Superblock* superblock) {
     return std::uint64_t{superblock->reciprocal - 1U} + 1;
   }
-  // Sets the bit of a block of `superblock`. Returns false, and changes nothing, if it is set already (a
-  // double free) or no block begins there.
+  // Sets the bit of a block of `superblock`. Returns false, and changes nothing, if it is set
+  // already (a double free) or no block begins there.
   static HEAPWRIGHT_INLINE bool add(Superblock* superblock, const Block* block, std::uint64_t factor) {
     const auto offset = static_cast<std::uint16_t>(reinterpret_cast<std::uintptr_t>(block));
     const std::uint64_t product = offset * factor;

@@ -5,7 +5,7 @@
 //
 //      31          16 15                      0
 //     ┌──────────────┬─────────────────────────┐
-//     │ owner's heap │ offset of a FreeList in │    offset 0: the superblock holds no blocks of a size class
+//     │ owner's heap │ offset of a FreeList in │    offset 0: no blocks of a size class
 //     │ number       │ the thread cache, bytes │
 //     └──────────────┴─────────────────────────┘
 #pragma once

@@ -8,7 +8,7 @@
 // - A block carries a mark of eight bytes: half of it directly behind the requested bytes, half at
 //   the end of its slot:
 //
-//       ├── requested bytes ───┤ 0 · 3 bytes of canary ├─ slack, if any ─┤ slack, origin: 4 bytes, encoded ┤
+//       ├── requested bytes ──┤ 0, 3 bytes of canary ├─ slack ─┤ slack, origin: 4 bytes, encoded ┤
 //
 //   Both halves depend on the block's address. free() detects a write behind the requested bytes, a
 //   `delete` with another size, and a `delete` that does not fit how the block was allocated

@@ -3,20 +3,20 @@
 //   a thread cache           one free list for each size class (thread_cache.h)
 //   a depot                  whole free lists in reserve, for each size class a stack (depot.h)
 //   owned superblocks        aligned chunks of 64 KiB, each with blocks of one size class
-//                            (owned_superblocks.h); those with a block to hand out wait in one queue
-//                            for each class, and its first is the current superblock
-//   remote-free batches      freed blocks of superblocks that this heap does not own (remote_frees.h)
+//                            (owned_superblocks.h); those with a block to hand out wait in one
+//                            queue for each class, and its first is the current superblock
+//   remote-free batches      freed blocks of superblocks that other heaps own (remote_frees.h)
 //   big blocks               above 32 KiB: spans of superblocks up to 1 MiB, else mappings
 //                            (big_blocks.h)
 //
-// All heaps share one pool (pool.h): the region, a range of addresses that all superblocks come from,
-// and lists under one lock. Heap 0 is the only one while the process has one thread.
+// All heaps share one pool (pool.h): the region, a range of addresses that all superblocks come
+// from, and lists under one lock. Heap 0 is the only one while the process has one thread.
 //
 // One malloc of at most 32 KiB:
 //   1. allocate() looks up the size's list in the thread cache and takes its first block. Done.
 //   2. If the list is empty, allocate_slow() finds the size class, and refill() takes the latest
-//      list of the depot. If there is none, it asks OwnedSuperblocks for blocks: a superblock's whole
-//      free list, or half as many as the list may hold.
+//      list of the depot. If there is none, it asks OwnedSuperblocks for blocks: a superblock's
+//      whole free list, or half as many as the list may hold.
 //   3. These blocks come from the current superblock of the class: from its free list; else from a
 //      purged page, whose memory the kernel has and whose blocks are linked again; else from its
 //      remote queue; else they are carved from memory that was never used.
@@ -31,31 +31,33 @@
 //      quarantine.h.)
 //   3. Each list is checked after as many frees as it may hold blocks. If it is not short then,
 //      flush_full_list() moves it to the depot, whole and uncounted.
-//   4. If the depot is full (depot_limit.h), the list's blocks return to superblocks of this heap, or,
-//      where a superblock was disowned meanwhile, to a batch. All lists return before the heap obtains
-//      new memory while the depot is large. Lists of small blocks in random order return at once, once
-//      they fill the processor's cache, and become free bits (free_bits.h).
-//      The depot of a thread that sleeps is emptied by another thread, which needs memory, trims, or
-//      finds that the depot holds too much (heap_depot.h).
+//   4. If the depot is full (depot_limit.h), the list's blocks return to superblocks of this heap,
+//      or, where a superblock was disowned meanwhile, to a batch. All lists return before the heap
+//      obtains new memory while the depot is large. Lists of small blocks in random order return as
+//      soon as they fill the processor's cache, and become free bits (free_bits.h). Another thread
+//      empties the depot of a thread that sleeps, when it needs memory, trims, or finds that the
+//      depot holds too much (heap_depot.h).
 //   5. A superblock all of whose blocks are free returns to the region. page_purger.h purges wholly
 //      free pages of the others.
 //
 // One remote free, of a block whose superblock's tag names another heap:
-//   1. free() adds the block to a batch. There is a small table of batches, each for one superblock. Where
-//      the table has no batch of the block's superblock, free_slow() begins one.
-//   2. A batch is sent when it holds 8 KiB of blocks, when another superblock needs its entry in the
-//      table, and in drain_remote(). Sending links its blocks into the superblock's remote queue by
-//      one compare-and-swap (remote_queue.h).
-//   3. If nobody owns the superblock and a quarter of its blocks are free by then, this heap becomes
-//      its owner.
+//   1. free() adds the block to a batch. There is a small table of batches, each for one
+//      superblock. Where the table has no batch of the block's superblock, free_slow() begins one.
+//   2. A batch is sent when it holds 8 KiB of blocks, when another superblock needs its entry in
+//      the table, and in drain_remote(). Sending links its blocks into the superblock's remote
+//      queue by one compare-and-swap (remote_queue.h).
+//   3. If no heap owns the superblock and a quarter of its blocks are free by then, this heap
+//      becomes its owner.
 //   4. If it has an owner, and a quarter of its blocks or all of its allocated ones wait in the
 //      queue, this thread reclaims them: under the owner's lock, it moves them to the superblock's
-//      free list. It never does so with a current superblock, which its owner uses without the lock.
+//      free list. It never does so with a current superblock, which its owner uses without the
+//      lock.
 //   5. Otherwise the owner takes them when it needs blocks, or in its next drain_remote(), which
 //      allocate_slow() calls now and then.
 //
 // One thread exit (ThreadHeaps calls on_thread_exit()):
-//   1. The cache and the depot are flushed: all their blocks return to their superblocks, or to batches.
+//   1. The cache and the depot are flushed: all their blocks return to their superblocks, or to
+//      batches.
 //   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
 //      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
@@ -66,11 +68,12 @@
 // begins with heap 0. So the fast paths of a process with one thread need no offset.
 //
 // Invariants:
-//   - At most one thread uses a heap. Other threads may only send to its superblocks' remote queues,
-//     take the shared lists of its depot, and, under its lock, reclaim and return blocks for it.
+//   - At most one thread uses a heap. Other threads may only send to its superblocks' remote
+//     queues, take the shared lists of its depot, and, under its lock, reclaim and return blocks
+//     for it.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
-//     depot, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its superblock's free
-//     list, on a purged page, or not carved yet.
+//     depot, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its
+//     superblock's free list, on a purged page, or not carved yet.
 //   - Locks are taken in this order: a heap's, then the pool's. No thread holds the locks of two
 //     heaps, except during a fork.
 //   - In a process with one thread all tags name heap 0, whose number is 0, and no lock is taken
@@ -117,10 +120,9 @@ class Heap {
     return block != nullptr ? hand_out(block, bytes) : nullptr;
   }
 
-  // The fast path of free, of any address. Where it does not return kDone, call finish_free(). It does
-  // not notice interior pointers or double frees.
-  // `freed_as`: size, alignment and operator that the caller names; hardened builds compare them
-  // with the block's mark.
+  // The fast path of free, of any address. Where it does not return kDone, call finish_free(). It
+  // does not notice interior pointers or double frees. `freed_as`: size, alignment and operator
+  // that the caller names; hardened builds compare them with the block's mark.
   HEAPWRIGHT_INLINE FreeResult free(void* address, FreedAs freed_as = {}) {
     const std::size_t offset = cache_.offset_in_region(address);
     if (offset >= cache_.limit()) [[unlikely]] {
@@ -201,7 +203,8 @@ class Heap {
     owned_.on_thread_exit();
     drain_remote();
   }
-  // Gives all free memory of this heap and of the pool to the kernel; returns whether there was any.
+  // Gives all free memory of this heap and of the pool to the kernel; returns whether there was
+  // any.
   bool trim() {
     flush_cache();
     pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
@@ -216,8 +219,8 @@ class Heap {
   static void become_threaded(Pool& pool) { OwnedSuperblocks<C>::become_threaded(pool); }
   // A fork takes this lock before and releases it after, in parent and child (platform::Forking).
   platform::Lock& lock() { return owned_.lock(); }
-  // In the child of a fork: the heap's thread exists in this process. Nobody reclaims for heaps that
-  // are not declared, because their locks may be held for ever.
+  // In the child of a fork: the heap's thread exists in this process. No thread reclaims for
+  // heaps that are not declared, because their locks may be held for ever.
   void keep_in_child() { owned_.keep_in_child(); }
 
   // Counts memory. It cannot look into other heaps: blocks in their caches count as live.
@@ -233,7 +236,8 @@ class Heap {
   Heap* next_created = nullptr;
 
  private:
-  // `list`: offset of the list. Offset 0 is no class; put() then always asks for a check of the list.
+  // `list`: offset of the list. Offset 0 is no class; put() then always asks for a check of the
+  // list.
   HEAPWRIGHT_INLINE FreeResult free_to_list(std::uint32_t list, void* address, FreedAs freed_as) {
     if constexpr (C::kSecure) {
       if (list != 0) {
@@ -243,8 +247,8 @@ class Heap {
     }
     return cache_.put(list, address) ? FreeResult::kDone : FreeResult::kListFull;
   }
-  // Adds a block whose tag names another heap to the batch of its superblock. Hardened builds check it
-  // first, in free_slow().
+  // Adds a block whose tag names another heap to the batch of its superblock. Hardened builds check
+  // it first, in free_slow().
   HEAPWRIGHT_INLINE FreeResult free_remote(std::ptrdiff_t tag_index, void* address) {
     return C::kSecure ? FreeResult::kSlow : remote_frees_.add(tag_index, static_cast<Block*>(address));
   }
@@ -270,7 +274,8 @@ class Heap {
   void empty_a_depot();
   void return_list(BlockChain list) { return_list(list, owned_, OwnedSuperblocks<C>::Returned::kInRuns); }
   void return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how);
-  // How many blocks a list counts as in `obtained_`: half of the bound, which may be too high by half.
+  // How many blocks a list counts as in `obtained_`: half of the bound, which may be too high by
+  // half.
   static std::int64_t charge(BlockChain list) { return static_cast<std::int64_t>(list.count / 2); }
   void quarantine_block(void* address, FreedAs freed_as);
   void reuse_block(Block* block);
@@ -282,12 +287,12 @@ class Heap {
   static constexpr std::uint64_t kIdleMs = 100;  // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
-  // neighbours again. If other threads free such blocks, they return at once, because links lead from a
-  // cache line of another processor to the next. Small: kMinPurgedBytes.
+  // neighbours again. If other threads free such blocks, they return at once, because links lead
+  // from a cache line of another processor to the next. Small: kMinPurgedBytes.
   static constexpr std::size_t kMaxScatteredDepot = 1024 * 1024;
-  // Blocks of a class that this heap has taken to allocate, less those in the depot: only so many and
-  // two lists may go there. A thread that only frees blocks of others has no use for a depot, and
-  // would keep the superblocks of its blocks from becoming empty.
+  // Blocks of a class that this heap has taken to allocate, less those in the depot: only so many
+  // and two lists may go there. A thread that only frees blocks of others has no use for a depot,
+  // and would keep the superblocks of its blocks from becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
   std::array<bool, Classes::kCount> scattered_{};  // whether the lists of a class now do so

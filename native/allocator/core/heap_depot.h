@@ -87,8 +87,9 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   }
 }
 
-// Called when the depot is full, and now and then while its limit is raised: makes room for a list, or
-// returns false. A full depot stays as it is, unless its limit has fallen: then half of it returns.
+// Called when the depot is full, and now and then while its limit is raised: makes room for a list,
+// or returns false. A full depot stays as it is, unless its limit has fallen: then half of it
+// returns.
 template <Configuration C>
 bool Heap<C>::make_room() {
   const std::size_t bytes = depot_.bytes();
@@ -108,8 +109,8 @@ bool Heap<C>::make_room() {
 }
 
 // Empties the depot of a thread that sleeps and holds more than its share, unless purging is
-// throttled. A thread that waits for a processor does not sleep: so the depot must be still for some
-// time.
+// throttled. A thread that waits for a processor does not sleep: so the depot must be still for
+// some time.
 template <Configuration C>
 void Heap<C>::shrink_idle_depot() {
   DepotRecord* idle = nullptr;

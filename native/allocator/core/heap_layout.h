@@ -1,5 +1,5 @@
-// The descriptor by which another process finds and reads the heap of this one: where its roots are,
-// and how its structures are laid out. native/diagnose/own_heap.h is the reader.
+// The descriptor by which another process finds and reads the heap of this one: where its roots
+// are, and how its structures are laid out. native/diagnose/own_heap.h is the reader.
 //
 // Each library and each static program has one such object, in writable data, at a multiple of its
 // alignment. A reader finds it by its magic and by `self`, which holds its own address. So it also
@@ -43,8 +43,8 @@ struct alignas(64) HeapLayout {
   const void* kept_count = nullptr;             // how many of them are in use
   const void* span_quarantine_bytes = nullptr;  // nullptr in builds that are not hardened
 
-  // The heaps: the library's first, the one that ending threads share, and those of threads, which are
-  // linked. The fields of the first tell the offsets in all.
+  // The heaps: the library's first, the one that ending threads share, and those of threads, which
+  // are linked. The fields of the first tell the offsets in all.
   const void* first_heap = nullptr;
   const void* shared_heap = nullptr;
   const void* created = nullptr;  // address of the field that holds the latest heap of a thread

@@ -1,7 +1,7 @@
 // The slow paths of a heap: refills, flushes, and every size and address that the fast paths in
 // heap.h refuse.
 //
-// Whoever uses a heap includes this header.
+// Include this header to use a heap.
 #pragma once
 
 #include <algorithm>

@@ -78,7 +78,7 @@ void HugePages::break_up(Chunk* chunk, std::size_t half) {
     return;
   }
   refuse(chunk, bit);
-  // The huge page made superblocks resident that nobody has used.
+  // The huge page has made unused superblocks resident: purge them.
   for (std::uint64_t unused = chunk->free & ~chunk->dirty & mask_of_half(half); unused != 0;) {
     const auto first = static_cast<std::size_t>(std::countr_zero(unused));
     const auto run = static_cast<std::size_t>(std::countr_one(unused >> first));
@@ -86,7 +86,8 @@ void HugePages::break_up(Chunk* chunk, std::size_t half) {
     unused &= unused + (std::uint64_t{1} << first);
   }
   if (half == 0) {
-    // Of superblock 0, the descriptions, the remote queues and the bits of superblocks in use are used.
+    // Of superblock 0, the descriptions, the remote queues and the bits of superblocks in use are
+    // used.
     auto* const begin = reinterpret_cast<char*>(chunk);
     const std::size_t page = platform::page_size();
     purge_free_bits(chunk);
@@ -130,7 +131,7 @@ void HugePages::before_purge(Chunk* chunk, std::size_t from, std::size_t to) {
   if (from < kInHalf) {
     break_up(chunk, 0);
   }
-  // A huge page that goes back as a whole need not be broken up.
+  // A huge page that is purged as a whole need not be broken up.
   const bool whole = from <= kInHalf && to == kSuperblocksInChunk;
   if (to > kInHalf && !whole) {
     break_up(chunk, 1);
@@ -170,7 +171,8 @@ bool HugePages::collapse(Chunk* chunk, std::size_t half, std::uint64_t run_ms) {
       platform::advise_huge_pages(begin, kHalfBytes, platform::HugePages::kNever);
     }
   }
-  spend(collapse_us_, static_cast<std::int64_t>((cpu_us() - began) * (done ? 1 : kInVain)), run_ms);
+  spend(collapse_us_, static_cast<std::int64_t>((cpu_us() - began) * (done ? 1 : kFailedCollapseWeight)),
+        run_ms);
   return done;
 }
 

@@ -11,23 +11,24 @@
 // resident and unused:
 //
 // - A heap below 32 MiB gets none. Without `huge`, a half is advised against huge pages.
-// - A wholly free chunk gets huge pages, before its first access, if a superblock for small blocks is
-//   taken, and the superblocks that heaps may be filling, one for each class and heap, are at most
-//   1/kShare of those in use. Such chunks are filled from their beginning, before another one is begun.
-//   So at most 1/kShare of the heap and one half are resident and unused.
+// - A wholly free chunk gets huge pages, before its first access, if a superblock for small blocks
+//   is taken, and the superblocks that heaps may be filling, one for each class and heap, are at
+//   most 1/kShare of those in use. Such chunks are filled from their beginning, before another one
+//   is begun. So at most 1/kShare of the heap and one half are resident and unused.
 // - Only small blocks take memory from such a chunk, as long as there is other memory: spans, large
 //   blocks and large classes are often accessed in part only.
-// - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is collapsed
-//   into a huge page.
-// - Collapses may take 1 % of the process's run time. First accesses to huge pages may take 1 % of it more
-//   than the page faults that they save; beyond that, no huge page is asked for. Of either share at most
-//   0.1 s may be unused. A first access clears 2 MiB, which takes some 200 µs, or 4 ms in a virtual machine
-//   whose host must find the memory first.
-// - Before a part of a half is purged, the half loses `huge`. Otherwise the kernel would fill it again.
+// - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is
+//   collapsed into a huge page.
+// - Collapses may take 1 % of the process's run time. First accesses to huge pages may take 1 % of
+//   it more than the page faults that they save; beyond that, no huge page is asked for. Of either
+//   share at most 0.1 s may be unused. A first access clears 2 MiB, which takes some 200 µs, or 4
+//   ms in a virtual machine whose host must find the memory first.
+// - Before a part of a half is purged, the half loses `huge`. Otherwise the kernel would fill it
+//   again.
 //
-// Whether the system gives huge pages is not read but tried: a huge page is resident as a whole after
-// its first access. After a refusal the heap must grow by an eighth before it asks again. Guard pages
-// split the first half, so hardened builds have none.
+// Whether the system gives huge pages is not read but tried: a huge page is resident as a whole
+// after its first access. After a refusal the heap must grow by an eighth before it asks again.
+// Guard pages split the first half, so hardened builds have none.
 //
 // The caller holds the pool's lock.
 #pragma once
@@ -74,7 +75,8 @@ class HugePages {
   // used   superblocks in use
   // fresh  whether nothing of the chunk was accessed; else only its descriptions
   void ask(Chunk* chunk, std::size_t used, bool fresh, std::uint64_t run_ms);
-  // Whether these superblocks are the first of half 1 to be used, and the half may have a huge page.
+  // Whether these superblocks are the first of half 1 to be used, and the half may have a huge
+  // page.
   static bool begins_second_half(const Chunk* chunk, std::uint64_t superblocks) {
     return (chunk->huge & 2U) != 0 && (superblocks & kSecondHalf) != 0 &&
            (chunk->free & ~chunk->dirty & kSecondHalf) == kSecondHalf;
@@ -98,18 +100,19 @@ class HugePages {
   [[nodiscard]] std::size_t collapses() const { return collapses_; }
 
  private:
-  static constexpr std::uint64_t kBudget = 100;           // each share is 1/kBudget of the run time
-  static constexpr std::int64_t kPageFaultsUs = 256;      // least time of the page faults of a half
-  static constexpr std::int64_t kMostUnusedUs = 100'000;  // of a share
-  static constexpr std::uint64_t kInVain = 10;            // a look without a collapse counts as so many
-  static constexpr std::size_t kResidentParts = 32;       // at most one of so many parts may be absent
+  static constexpr std::uint64_t kBudget = 100;          // each share is 1/kBudget of the run time
+  static constexpr std::int64_t kPageFaultsUs = 256;     // minimum time of the page faults of a half
+  static constexpr std::int64_t kMaxUnusedUs = 100'000;  // of a share
+  // The time of an attempt that collapses nothing counts this many times.
+  static constexpr std::uint64_t kFailedCollapseWeight = 10;
+  static constexpr std::size_t kResidentParts = 32;  // at most one of so many parts may be absent
 
   static std::int64_t share(std::uint64_t run_ms) {
     return static_cast<std::int64_t>(run_ms * 1000 / kBudget);
   }
-  // Adds to the time used of a share, of which at most kMostUnusedUs are unused before.
+  // Adds to the time used of a share, of which at most kMaxUnusedUs are unused before.
   static void spend(std::int64_t& sum, std::int64_t us, std::uint64_t run_ms) {
-    sum = std::max(sum, share(run_ms) - kMostUnusedUs) + us;
+    sum = std::max(sum, share(run_ms) - kMaxUnusedUs) + us;
   }
   bool collapse(Chunk* chunk, std::size_t half, std::uint64_t run_ms);
 
@@ -117,7 +120,7 @@ class HugePages {
   std::size_t classes_ = 0;       // that have a superblock
   std::size_t ask_from_ = 0;      // superblocks in use
   std::int64_t access_us_ = 0;    // of first accesses, less the page faults that they saved
-  std::int64_t collapse_us_ = 0;  // of collapses, and of looks in vain
+  std::int64_t collapse_us_ = 0;  // of collapses, and the weighted time of failed attempts
   std::size_t collapses_ = 0;
   bool given_ = false;  // whether the last chunk that was asked for got huge pages
 };

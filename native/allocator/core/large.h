@@ -35,7 +35,7 @@ class Large {
   // Unmaps the oldest kept mapping. Returns its bytes, or 0 if none is kept.
   std::size_t drop_oldest();
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
-  // Whether nobody has used the memory of the last allocate() since the kernel gave it.
+  // Whether the memory of the last allocate() has not been used since the kernel gave it.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   // Resizes a block, which may move; nullptr and no change if there is no room.
   void* resize(void* block, std::size_t bytes);

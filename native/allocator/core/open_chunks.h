@@ -52,14 +52,15 @@ struct OpenChunks {
     }
   }
   // Chooses a chunk that has `count` neighbouring superblocks with their bits in `where` set: the
-  // fullest of the first `most` of a list, and the first in memory if several are equally full; nullptr:
-  // there is none.
+  // fullest of the first `max_searched` of a list, and the first in memory if several are equally
+  // full; nullptr: there is none.
   static Chunk* choose(const List<Chunk>& list, std::uint64_t Chunk::* where, std::size_t count,
-                       std::size_t most) {
+                       std::size_t max_searched) {
     Chunk* best = nullptr;
     int best_free = kSuperblocksInChunk;
     std::size_t searched = 0;
-    for (Chunk* chunk = list.first; chunk != nullptr && searched < most; chunk = chunk->next, ++searched) {
+    for (Chunk* chunk = list.first; chunk != nullptr && searched < max_searched;
+         chunk = chunk->next, ++searched) {
       const int free = std::popcount(chunk->free);
       if ((free < best_free || (free == best_free && chunk < best)) &&
           find_run(chunk->*where, count) < kSuperblocksInChunk) {

@@ -82,7 +82,7 @@ bool set(Options& options, Text key, Text value) {
   if (key.is("keep")) {
     return read_number(value, options.keep);
   }
-  if (key.is("front")) {
+  if (key.is("cache") || key.is("front")) {  // `front` is the older name
     return read_positive(value, options.cache_bytes_per_class);
   }
   if (key.is("purge_delay")) {
@@ -132,7 +132,7 @@ Options read_options(const char* variable, const char* text, Options options) {
       Message message;
       message << variable << ": not understood and ignored: '";
       message.add(text, length)
-          << "'; known are limit=SIZE keep=SIZE purge_delay=MS front=SIZE "
+          << "'; known are limit=SIZE keep=SIZE purge_delay=MS cache=SIZE "
              "huge_pages=auto|never|always on_error=abort|report "
              "stats=0|1; hardened: quarantine=SIZE wipe=0|1 on_mismatch=abort|report|ignore\n";
       message.write();

@@ -14,7 +14,8 @@ struct Options {
   std::size_t limit = SIZE_MAX;        // limit=SIZE: the most memory obtained from the kernel
   std::size_t keep = 2 * 1024 * 1024;  // keep=SIZE: free superblocks may always hold this much
   std::uint64_t purge_delay = 1000;    // purge_delay=MS: memory needed again within it was purged prematurely
-  std::size_t cache_bytes_per_class = 0;  // front=SIZE: of each list of the cache; 0: the default
+  // cache=SIZE, or its older name front=SIZE: of each list of the thread cache; 0: the default.
+  std::size_t cache_bytes_per_class = 0;
   enum class Huge : std::uint8_t {
     kAuto,
     kNever,

@@ -1,14 +1,15 @@
 // The superblocks that a heap owns: refills the thread cache and takes freed blocks back.
 //
-//     queue of each class: the owned superblocks with a block to hand out; `current` is the one that refills take from
+//     queue of each class: the owned superblocks with a block to hand out;
+//     `current` is the one that refills take from
 //
 //     refill ◄── current superblock ◄── first in the queue ◄── a new one from the region
 //     return ──► its superblock's free list ──(all blocks free)──► the region
 //
 // Ownership. The superblock's remote queue (remote_queue.h) decides who owns it. The owner need not
-// read that queue: whoever becomes owner sets `owner` first and `queued` second, and the owner
+// read that queue: a new owner sets `owner` first and `queued` second, and the owner
 // clears `queued` before it gives the superblock up. So if a heap reads `queued` as set (acquire)
-// and then `owner` as itself, it is the owner, and nobody else can change either field. The
+// and then `owner` as itself, it is the owner, and no other thread can change either field. The
 // superblock's tag is only a hint.
 //
 // A full superblock has no owner. When its last block is handed out, its owner disowns it. So a
@@ -49,9 +50,9 @@ class OwnedSuperblocks {
     BlockChain blocks;  // none: out of memory
     bool started;       // a superblock was taken from the region, which may have grown
   };
-  // Takes linked blocks of a class: the whole free list of a superblock, or else at most `batch`. It
-  // takes no lock while the current superblock has blocks: a locked instruction
-  // waits until the processor's cache has received all that the program wrote before.
+  // Takes linked blocks of a class: the whole free list of a superblock, or else at most `batch`.
+  // It takes no lock while the current superblock has blocks: a locked instruction waits until the
+  // processor's cache has received all that the program wrote before.
   Refill refill(std::size_t class_number, std::size_t batch);
 
   // Whether a refill of the class would take a superblock from the region. It takes the lock in the
@@ -74,7 +75,7 @@ class OwnedSuperblocks {
   // Puts linked blocks back into their superblocks. Returns those that belong to superblocks of
   // other heaps, linked; with kForOwner also those of current superblocks.
   Block* return_blocks(BlockChain list, Returned how = Returned::kInRuns);
-  // Sends a batch to its superblock. If nobody owns the superblock and enough blocks are there,
+  // Sends a batch to its superblock. If no heap owns the superblock and enough blocks are there,
   // this heap becomes the owner; if its owner should have them now, reclaims them for the owner.
   void send(const RemoteFreeBatch& batch);
   // Moves all blocks from the remote queues of this heap's superblocks to their free lists.
@@ -135,10 +136,10 @@ class OwnedSuperblocks {
   static std::uint32_t reclaim_threshold(const Superblock* superblock) {
     return std::max(superblock->capacity / kReclaimDivisor, 1U);
   }
-  // Says up to how many free blocks return_blocks() may put a block back without further checks: the
-  // superblock is queued, not current, and far from being free. 0: never. A heap that reads a limit
-  // other than 0 and then `owner` as itself is the owner: a new owner sets `owner` first, and the
-  // owner sets the limit to 0 before it gives the superblock up. `carved` changes only while a
+  // Says up to how many free blocks return_blocks() may put a block back without further checks:
+  // the superblock is queued, not current, and far from being free. 0: never. A heap that reads a
+  // limit other than 0 and then `owner` as itself is the owner: a new owner sets `owner` first, and
+  // the owner sets the limit to 0 before it gives the superblock up. `carved` changes only while a
   // superblock is current.
   static void set_quick_limit(Superblock* superblock, std::uint32_t limit) {
     __atomic_store_n(&superblock->quick_limit, limit, __ATOMIC_RELEASE);

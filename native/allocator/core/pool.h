@@ -2,7 +2,7 @@
 // and one lock.
 //
 // A heap takes the lock to obtain or return a superblock, a span or a large block, never for a
-// single block. While the process has one thread, nobody takes it.
+// single block. A process with one thread never takes it.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,8 @@ class DepotRecord {
   }
 
  protected:
-  // Called by the heap's thread: the bytes in the shared stacks, and the number of moves of any list.
+  // Called by the heap's thread: the bytes in the shared stacks, and the number of moves of any
+  // list.
   void add_pushed(std::size_t bytes) {
     __atomic_store_n(&pushed_bytes_, pushed_bytes_ + bytes, __ATOMIC_RELAXED);
   }
@@ -74,9 +75,10 @@ struct Pool {
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
-  // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half of each burst and
-  // take it again (docs/design-notes/exgen.md). While the region purges nothing, a depot may keep
-  // all, because the region would keep free superblocks as well. The caller holds the lock.
+  // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half
+  // of each burst and take it again (docs/design-notes/exgen.md). While the region purges nothing,
+  // a depot may keep all, because the region would keep free superblocks as well. The caller holds
+  // the lock.
   [[nodiscard]] std::size_t depot_share() const {
     if (!region.may_purge()) {
       return SIZE_MAX;
@@ -97,9 +99,9 @@ struct Pool {
       __atomic_store_n(&depots, &depot, __ATOMIC_RELEASE);
     }
   }
-  // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no list
-  // since a thread looked at it the last time, and for at least `still_ms`. Looks at a few depots, each
-  // time at others; nullptr: there is none among them. The caller holds the lock.
+  // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no
+  // list since a thread looked at it the last time, and for at least `still_ms`. Looks at a few
+  // depots, each time at others; nullptr: none of them fits. The caller holds the lock.
   DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes, std::uint64_t still_ms = 0) {
     const std::uint64_t now = region.settings.clock();
     for (int i = 0; i < kDepotsPerLook && depots != nullptr; ++i) {

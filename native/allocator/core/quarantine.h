@@ -5,8 +5,11 @@
 // bytes. Each heap has one for blocks with a size class; the process has one for spans (pool.h) and
 // one for mappings (large.h).
 //
-//     place  0   1   2   …  kPlaces − 1        put(x): x goes to a random place; whatever stood there leaves
-//            b   ·   b   …  b                  leave(most): places are emptied in turn while there is more than `max_bytes`
+//     slots_  │ b │   │ b │ b │ … │ b │      kSlots; b: a block, otherwise empty
+//
+//     put(x)            x goes to a random slot; the block that was there leaves
+//     evict(max_bytes)  takes blocks from the slots in turn, one a call, while they hold more than
+//                       max_bytes
 #pragma once
 
 #include <array>

@@ -144,9 +144,9 @@ Chunk* Region::fresh_chunk(bool huge) {
 }
 
 // Takes free superblocks out of the masks and lists.
-Superblock* Region::claim(Chunk* chunk, std::size_t index, const Wish& wish) {
+Superblock* Region::claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request) {
   List<Chunk>* const from = open_.list_of(chunk);
-  const std::uint64_t mask = mask_of(index, wish.count);
+  const std::uint64_t mask = mask_of(index, request.count);
   if (HugePages::begins_second_half(chunk, mask)) {
     huge_pages_.begin_second_half(chunk, run_ms());
   }
@@ -160,9 +160,9 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, const Wish& wish) {
   chunk->purged &= ~mask;
   chunk->free &= ~mask;
   open_.move(chunk, from);
-  used_ += wish.count;
-  if (wish.number != 0) {
-    huge_pages_.count(wish.number, 1);
+  used_ += request.count;
+  if (request.number != 0) {
+    huge_pages_.count(request.number, 1);
   }
   if (purged != 0) {
     count_reused(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
@@ -186,32 +186,32 @@ Superblock* Region::choose_dirty(std::uint8_t number) const {
   return dirty_.first;
 }
 
-Superblock* Region::take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
-                              std::size_t most) {
-  Chunk* const chunk = OpenChunks::choose(list, where, wish.count, most);
-  return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->*where, wish.count), wish);
+Superblock* Region::take_open(const List<Chunk>& list, std::uint64_t Chunk::* where,
+                              const SuperblockRequest& request, std::size_t max_searched) {
+  Chunk* const chunk = OpenChunks::choose(list, where, request.count, max_searched);
+  return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->*where, request.count), request);
 }
 
-// Takes superblocks from a chunk that is wholly free, which gets huge pages exactly if it shall.
-Superblock* Region::take_empty(const Wish& wish) {
-  Chunk* chunk = OpenChunks::choose(open_.empty, &Chunk::free, wish.count, kChunksToSearch);
+// Takes superblocks from a wholly free chunk. The chunk gets huge pages exactly if `request.huge`.
+Superblock* Region::take_empty(const SuperblockRequest& request) {
+  Chunk* chunk = OpenChunks::choose(open_.empty, &Chunk::free, request.count, kChunksToSearch);
   if (chunk == nullptr) {
-    chunk = fresh_chunk(wish.huge);
+    chunk = fresh_chunk(request.huge);
   } else if (chunk->dirty == 0) {
-    if (!wish.huge) {
+    if (!request.huge) {
       HugePages::refuse(chunk, chunk->huge);
     } else if (chunk->huge != HugePages::kBothHalves) {
       huge_pages_.ask(chunk, used_, false, run_ms());
     }
   }
-  return chunk == nullptr ? nullptr : claim(chunk, 1, wish);
+  return chunk == nullptr ? nullptr : claim(chunk, 1, request);
 }
 
 Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
-  Wish wish{count, number, false};
+  SuperblockRequest request{count, number, false};
   if (count == 1) {
     if (Superblock* const held = choose_dirty(number); held != nullptr) {
-      return claim(chunk_of(held), index_in_chunk(held), wish);
+      return claim(chunk_of(held), index_in_chunk(held), request);
     }
   }
   Superblock* first = nullptr;
@@ -219,21 +219,22 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
     const std::uint64_t now = run_ms();
     look_at_next_chunk(now);
     const std::size_t sharing = std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
-    wish.huge = small && huge_pages_.pay_off(used_, sharing);
-    if (wish.huge) {
-      first = take_open(open_.huge, &Chunk::free, wish, kChunksToSearch);
-      wish.huge = huge_pages_.may_ask(now);
+    request.huge = small && huge_pages_.pay_off(used_, sharing);
+    if (request.huge) {
+      first = take_open(open_.huge, &Chunk::free, request, kChunksToSearch);
+      request.huge = huge_pages_.may_ask(now);
     }
   }
   if (first == nullptr) {
-    first = take_open(open_.plain, wish.huge ? &Chunk::purged : &Chunk::free, wish, kChunksToSearch);
+    first = take_open(open_.plain, request.huge ? &Chunk::purged : &Chunk::free, request, kChunksToSearch);
   }
   if (first == nullptr) {
-    first = take_empty(wish);
+    first = take_empty(request);
   }
-  for (const List<Chunk>* list : {&open_.plain, &open_.huge}) {  // no new chunk can be had: search further
+  // If the kernel gave no new chunk, search further.
+  for (const List<Chunk>* list : {&open_.plain, &open_.huge}) {
     if (first == nullptr) {
-      first = take_open(*list, &Chunk::free, wish, SIZE_MAX);
+      first = take_open(*list, &Chunk::free, request, SIZE_MAX);
     }
   }
   return first;
@@ -272,19 +273,19 @@ void Region::give(Superblock* first, std::size_t count) {
 
 std::size_t Region::excess() const {
   const std::size_t held = dirty_count_ + kept_bytes / kSuperblockBytes;
-  const std::size_t most = allowance();
-  if (held <= most) {
+  const std::size_t allowed = allowance();
+  if (held <= allowed) {
     return 0;
   }
-  return may_purge() ? held - most / 2 : 0;
+  return may_purge() ? held - allowed / 2 : 0;
 }
 
 void Region::purge_excess() {
   const std::size_t in_use = used_ + large_bytes / kSuperblockBytes;
-  const std::size_t most = allowance();
+  const std::size_t allowed = allowance();
   peak_in_use_ = std::max(peak_in_use_, in_use);
-  if (dirty_count_ > most && in_use + dirty_count_ > peak_in_use_ + most) {
-    purge(in_use + dirty_count_ - peak_in_use_ - most / 2);
+  if (dirty_count_ > allowed && in_use + dirty_count_ > peak_in_use_ + allowed) {
+    purge(in_use + dirty_count_ - peak_in_use_ - allowed / 2);
   }
 }
 

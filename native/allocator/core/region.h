@@ -74,8 +74,8 @@ class Region {
   };
 
   // Takes `count` neighbouring free superblocks, at most kSuperblocksInChunk − 1; nullptr: out of
-  // memory. The caller sets their kind. `number`: the class that a single superblock is for; 0: none.
-  // `small`: its blocks are small enough for huge pages (HugePages::kLargestBlockBytes).
+  // memory. The caller sets their kind. `number`: the class that a single superblock is for; 0:
+  // none. `small`: its blocks are small enough for huge pages (HugePages::kLargestBlockBytes).
   Superblock* take(std::size_t count, std::uint8_t number = 0, bool small = false);
   // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
@@ -94,7 +94,8 @@ class Region {
   [[nodiscard]] bool contains(const void* address) const {
     return reinterpret_cast<std::uintptr_t>(address) - base() < bytes();
   }
-  // The index of the tag of the superblock at an offset from base(), counted in tags from base(): below 0.
+  // The index of the tag of the superblock at an offset from base(), counted in tags from base():
+  // below 0.
   [[nodiscard]] static constexpr std::ptrdiff_t tag_index(std::size_t offset) {
     return ~static_cast<std::ptrdiff_t>(offset >> kSuperblockShift);
   }
@@ -102,15 +103,14 @@ class Region {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - base();
     return reinterpret_cast<std::uint32_t*>(base())[tag_index(offset)];
   }
-  // Whether the superblocks taken last read as zero: nobody has used them since the kernel gave
-  // them.
+  // Whether the superblocks taken last read as zero: not used since the kernel gave them.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] Statistics statistics() const;
   // How many free superblocks may hold memory: see 'Purging'.
   [[nodiscard]] std::size_t allowance() const;
 
-  // Returns the first superblock in use behind `after` (nullptr: at all), in address order; nullptr
-  // at the end.
+  // Returns the first superblock in use behind `after`, in address order; for nullptr the first of
+  // all. Returns nullptr at the end.
   [[nodiscard]] Superblock* next_used(Superblock* after) const;
 
   Settings settings;
@@ -148,7 +148,7 @@ class Region {
 
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
-  static constexpr std::size_t kDirtyToSearch = 32;   // what `keep_bytes` may hold by default
+  static constexpr std::size_t kDirtyToSearch = 32;   // as many as `keep_bytes` may hold by default
 
   bool start();
   bool start_at(std::uintptr_t base);
@@ -157,17 +157,17 @@ class Region {
   [[nodiscard]] platform::HugePages advice() const;
   [[nodiscard]] bool may_use_huge_pages() const;
   Chunk* fresh_chunk(bool huge);
-  struct Wish {
+  struct SuperblockRequest {
     std::size_t count;    // neighbouring superblocks
     std::uint8_t number;  // the class; 0: none
     bool huge;            // whether a chunk may be asked for huge pages
   };
-  Superblock* take_open(const List<Chunk>& list, std::uint64_t Chunk::* where, const Wish& wish,
-                        std::size_t most);
-  Superblock* take_empty(const Wish& wish);
+  Superblock* take_open(const List<Chunk>& list, std::uint64_t Chunk::* where,
+                        const SuperblockRequest& request, std::size_t max_searched);
+  Superblock* take_empty(const SuperblockRequest& request);
   void look_at_next_chunk(std::uint64_t now);
   [[nodiscard]] std::uint64_t run_ms() const { return settings.clock() - started_ms_; }
-  Superblock* claim(Chunk* chunk, std::size_t index, const Wish& wish);
+  Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   void purge(std::size_t count);  // `count` free superblocks, or all that hold memory
   void purge_around(Superblock* superblock);

@@ -28,8 +28,8 @@ class RemoteFrees {
   constexpr RemoteFrees(Pool& pool, OwnedSuperblocks<C>& owned) : pool_(&pool), owned_(&owned) {}
 
   // Adds a block to the batch of its superblock, whose tag stands at `tag_index`. If the result is
-  // kBatchFull, call send_batch_of(); if it is kSlow, the superblock has no batch: call free(). It does
-  // not notice addresses inside blocks or double frees.
+  // kBatchFull, call send_batch_of(); if it is kSlow, the superblock has no batch: call free(). It
+  // does not notice addresses inside blocks or double frees.
   HEAPWRIGHT_INLINE FreeResult add(std::ptrdiff_t tag_index, Block* block) {
     RemoteFreeBatch& batch = batches_[static_cast<std::size_t>(tag_index) % kBatches];
     if (batch.tag_index != static_cast<std::int32_t>(tag_index)) [[unlikely]] {
@@ -78,8 +78,8 @@ class RemoteFrees {
   static constexpr std::uint32_t kBatchesChecked = 64;
   static constexpr std::uint32_t kBatchesPerCheck = 16;
 
-  // The batch that a superblock's blocks go to. Superblocks share the batches, so it may hold another's
-  // blocks now.
+  // The batch that a superblock's blocks go to. Superblocks share the batches, so it may hold
+  // another's blocks now.
   RemoteFreeBatch& batch_at(std::ptrdiff_t tag_index) {
     return batches_[static_cast<std::size_t>(tag_index) % kBatches];
   }

@@ -2,16 +2,18 @@
 // and decides who owns it.
 //
 // One heap owns a superblock while it has blocks to hand out; only the owner changes its
-// description. When the last block has been handed out, nobody owns the superblock any more, so a
+// description. When the last block has been handed out, no heap owns the superblock any more, so a
 // sleeping thread strands no memory. The queue is one word, on a cache line of its own in the
 // chunk's first superblock, apart from the lines that the owner writes:
 //
 //      31   30  29             17 16             0
 //     ┌────┬────┬─────────────────┬────────────────┐
-//     │unow│  0 │ count of blocks │ first block    │    in granules of 16 bytes from the superblock's
-//     └────┴────┴─────────────────┴────────────────┘    beginning, plus 1; 0: none. `unow`: kUnowned
+//     │unow│  0 │ count of blocks │ first block    │    unow: kUnowned
+//     └────┴────┴─────────────────┴────────────────┘
 //
-//   push       Any thread: adds linked blocks by one compare-and-swap. If nobody owns the
+// The first block is in granules of 16 bytes from the superblock's beginning, plus 1; 0: none.
+//
+//   push       Any thread: adds linked blocks by one compare-and-swap. If no heap owns the
 //              superblock and at least `claim_threshold` blocks are there now, the pushing thread
 //              takes them all and becomes the owner.
 //   take       The owner: takes all blocks at once.
@@ -94,7 +96,7 @@ class BasicRemoteQueue {
     }
     return unpack(superblock, word_.exchange(0, std::memory_order_acquire));
   }
-  // Returns true if nobody owns the superblock any more; false if there are blocks to take.
+  // Returns true if no heap owns the superblock any more; false if there are blocks to take.
   bool disown() {
     std::uint32_t seen = 0;
     return word_.compare_exchange_strong(seen, kUnowned, std::memory_order_release,

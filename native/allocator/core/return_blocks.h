@@ -1,9 +1,9 @@
 // Returns lists of freed blocks to their superblocks: OwnedSuperblocks::return_blocks.
 //
-// Two cases are fast. Blocks freed in the order of addresses come in runs of one superblock: a run is
-// linked into its superblock's free list as it is. Blocks freed in random order lie in another
-// superblock each: then each block is added by itself, as long as its superblock is queued and far from
-// being free.
+// Two cases are fast. Blocks freed in the order of addresses come in runs of one superblock: a run
+// is linked into its superblock's free list as it is. Blocks freed in random order lie in another
+// superblock each: then each block is added by itself, as long as its superblock is queued and far
+// from being free.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,9 @@ bool OwnedSuperblocks<C>::drop_if_cyclic(BlockChain list) const {
   return true;
 }
 
-// Returns linked blocks of one class, of which no pages are purged, in random order. A list with a cycle
-// comes to a block whose bit is set. So a cycle is looked for only then, and where a block gets no bit.
+// Returns linked blocks of one class, of which no pages are purged, in random order. A list with a
+// cycle comes to a block whose bit is set. So a cycle is looked for only then, and where a block
+// gets no bit.
 template <Configuration C>
 template <bool kThreaded>
 Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
@@ -124,8 +125,8 @@ Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
 }
 
 // Returns superblocks to the region of which all blocks are free but those that wait in the remote
-// queue. One fence serves them all: each number of free blocks was written before it, and the queues
-// are read after it. See 'Reclaiming'.
+// queue. One fence serves them all: each number of free blocks was written before it, and the
+// queues are read after it. See 'Reclaiming'.
 template <Configuration C>
 void OwnedSuperblocks<C>::check_nearly_free(NearlyFree& nearly_free) {
   if (nearly_free.count == 0) {

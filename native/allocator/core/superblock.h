@@ -22,8 +22,8 @@
 // bytes, as Redis does, must not count them.
 //
 // Invariants:
-//   - free_count is the number of blocks in `free` plus those on purged pages (page_purger.h) or with
-//     a free bit (free_bits.h).
+//   - free_count is the number of blocks in `free` plus those on purged pages (page_purger.h) or
+//     with a free bit (free_bits.h).
 //   - free_count ≤ carved ≤ capacity.
 //   - Every other carved block is allocated, cached, in quarantine, in a batch or in a remote queue
 //     (remote_queue.h).

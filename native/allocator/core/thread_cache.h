@@ -122,23 +122,18 @@ class ThreadCache {
   [[nodiscard]] std::size_t batch_blocks(std::size_t number) const {
     return std::max(static_cast<std::size_t>(max_blocks(number)) / 2, std::size_t{1});
   }
-  // Fills an empty list with linked blocks, at most `count`. A list of more than batch_blocks() does
-  // not shorten the time until the next check.
+  // Fills an empty list with linked blocks, at most `count`. A list of more than batch_blocks()
+  // does not shorten the time until the next check.
   void fill(std::size_t number, Block* first, std::size_t count) {
     FreeList& list = lists_[number];
     list.head = first;
     list.frees_left = max_blocks(number) - static_cast<std::int32_t>(std::min(count, batch_blocks(number)));
     list.max_length = list.frees_left + 1 + static_cast<std::int32_t>(count);
   }
-  // Called when a list is due for its check, one free after `frees_left` was 0: empties it, and returns its blocks and an upper bound
-  // of their number. A list that is short already stays, because the program allocates as much as
-  // it frees; then returns an empty chain.
+  // Called when a list is due for its check, one free after `frees_left` was 0: empties it, and
+  // returns its blocks and an upper bound of their number. A list that is short already stays,
+  // because the program allocates as much as it frees; then returns an empty chain.
   BlockChain take_full(std::size_t number);
-  // Makes an empty list due for its check as soon as it is not short.
-  void check_soon(std::size_t number) {
-    lists_[number].frees_left = max_blocks(number) / 8 + 1;
-    lists_[number].max_length = lists_[number].frees_left + 1;
-  }
   // Empties a list.
   BlockChain take_all(std::size_t number) {
     const std::int32_t max = max_blocks(number);
@@ -184,7 +179,8 @@ class ThreadCache {
   }
 
  private:
-  static constexpr std::size_t kMinBlocks = 8;  // fewer, and malloc would hand out large blocks cold
+  // With fewer blocks, malloc would hand out large blocks that are not in the CPU's caches.
+  static constexpr std::size_t kMinBlocks = 8;
 
   HEAPWRIGHT_INLINE FreeList& list_at(std::size_t offset) {
     return *reinterpret_cast<FreeList*>(reinterpret_cast<char*>(lists_.data()) + offset);

@@ -1,7 +1,7 @@
 // Gives each thread its heap, and takes the heap back when the thread ends.
 //
-//     current_ ──► empty_heap_     before the first allocation, and after the thread's destructors have run
-//              ──► its own heap    each in its own mapping, so that no two threads' heaps share a cache line
+//     current_ ──► empty_heap_     before the first allocation, and after the thread's destructors
+//              ──► its own heap    each in its own mapping, so that two heaps share no cache line
 //
 // One pointer in initial-exec thread-local storage leads to a thread's heap. `empty_heap_` has no
 // memory and its fast paths fail, so the fast path need not ask whether the thread has a heap. When

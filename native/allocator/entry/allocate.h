@@ -6,9 +6,9 @@
 //     void* allocate_zeroed(std::size_t)     slow
 //     void free(void*)                       errno untouched
 //     std::size_t class_size(const void*)    fast; 0: call usable
-//     bool fits_in_place(std::size_t usable, std::size_t bytes)    whether realloc leaves the block where it is
+//     bool fits_in_place(std::size_t usable, std::size_t bytes)    whether realloc keeps the block
 //     std::size_t usable(const void*)
-//     void* resize(void*, std::size_t)       in place or by moving pages; nullptr: the caller copies
+//     void* resize(void*, std::size_t)       in place or by moving pages; nullptr: caller copies
 //
 // Only these functions set errno, as glibc's manual says: ENOMEM or EINVAL, never on success, never
 // in free.

@@ -19,9 +19,9 @@ using heapwright::alloc::library;
 using heapwright::alloc::Origin;
 namespace entry = heapwright::alloc::entry;
 
-// For tools that read this heap from another process: core/heap_layout.h. It is not const, so that it
-// lies in writable data, where they search. `protected`: a program and a library may both have one.
-// `retain`: a linker that removes unused data keeps it.
+// For tools that read this heap from another process: core/heap_layout.h. It is not const, so that
+// it lies in writable data, where they search. `protected`: a program and a library may both have
+// one. `retain`: a linker that removes unused data keeps it.
 extern "C" {
 extern heapwright::alloc::HeapLayout heapwright_heap_layout;
 [[gnu::visibility("protected"), gnu::used,

@@ -70,8 +70,8 @@ inline auto second_thrd_create() {
 #ifdef __GLIBC__
   return __thrd_create;
 #else
-  // musl's thrd_create has no second name. It makes this call, in which the attributes mean that the
-  // thread's function returns an int.
+  // musl's thrd_create has no second name. It makes this call, in which the attributes mean that
+  // the thread's function returns an int.
   using Function = int (*)(thrd_t*, thrd_start_t, void*);
   constexpr Function kCreate = [](thrd_t* thread, thrd_start_t body, void* argument) {
     const auto* const attributes = reinterpret_cast<const pthread_attr_t*>(-1L);

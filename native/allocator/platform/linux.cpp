@@ -35,7 +35,7 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25  // older C libraries do not know it
 #endif
-constexpr std::size_t kMostPages = 512;
+constexpr std::size_t kMaxPages = 512;
 
 class KeepErrno {
  public:
@@ -132,10 +132,10 @@ bool collapse(void* address, std::size_t bytes) {
 
 std::size_t resident_pages(void* address, std::size_t bytes) {
   const KeepErrno keep;
-  std::array<unsigned char, kMostPages>
+  std::array<unsigned char, kMaxPages>
       pages;  // NOLINT(cppcoreguidelines-pro-type-member-init): the kernel fills it
   const std::size_t count = bytes / page_size();
-  if (count > kMostPages || mincore(address, bytes, pages.data()) != 0) {
+  if (count > kMaxPages || mincore(address, bytes, pages.data()) != 0) {
     return 0;
   }
   std::size_t resident = 0;
@@ -329,10 +329,10 @@ void Lock::lock() {
         return;
       }
     } else if ((seen & kWaited) != 0 || try_lock(seen, seen | kWaited)) {
-      constexpr timespec kPatience{.tv_sec = kForkTimeoutS, .tv_nsec = 0};
-      const bool late =
-          syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, seen | kWaited, &kPatience, nullptr, 0) != 0 &&
-          errno == ETIMEDOUT;
+      constexpr timespec kKeptLockTimeout{.tv_sec = kForkTimeoutS, .tv_nsec = 0};
+      const bool late = syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, seen | kWaited, &kKeptLockTimeout,
+                                nullptr, 0) != 0 &&
+                        errno == ETIMEDOUT;
       if (late && (seen & (kKept | kHeld)) == kKept && try_lock(seen | kWaited, kHeld | kWaited)) {
         return;
       }

@@ -1,12 +1,13 @@
-// Atomic operations of arm64 in two forms, chosen at run time: one instruction on processors with LSE atomics
-// (ARMv8.1), a loop of exclusive loads and stores on others.
+// Atomic operations of arm64 in two forms, chosen at run time: one instruction on processors with
+// LSE atomics (ARMv8.1), a loop of exclusive loads and stores on others.
 //
-// With -moutline-atomics a compiler calls these functions, whose names and calls are part of the ABI of arm64. GCC
-// brings them in libgcc. zig's run-time library fixes the choice when it is built, so tools/platforms links this file.
-// The symbols are weak, because an archive of ours may meet libgcc's in one program.
+// With -moutline-atomics a compiler calls these functions, whose names and calls are part of the
+// ABI of arm64. GCC brings them in libgcc. zig's run-time library fixes the choice when it is
+// built, so tools/platforms links this file. The symbols are weak, because an archive of ours may
+// meet libgcc's in one program.
 //
-// Until the constructor has run, and on processors without LSE, the exclusive form is used. Both forms can work on one
-// word at the same time.
+// Until the constructor has run, and on processors without LSE, the exclusive form is used. Both
+// forms can work on one word at the same time.
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 
@@ -24,7 +25,8 @@ __attribute__((constructor(101))) void find_lse() { has_lse = (getauxval(AT_HWCA
 
 // NOLINTBEGIN(bugprone-macro-parentheses,bugprone-reserved-identifier): parts of names and instructions
 #define OUTLINE extern "C" __attribute__((weak, visibility("hidden")))
-// R is the form of a register (w: 32 bits, x: 64), S the suffix of the size, A the suffix of the order.
+// R is the form of a register (w: 32 bits, x: 64), S the suffix of the size, A the suffix of the
+// order.
 #define COMPARE_AND_SWAP(BYTES, TYPE, R, S, NAME, A, ORDER, FAILURE)                  \
   OUTLINE TYPE __aarch64_cas##BYTES##_##NAME(TYPE expected, TYPE desired, TYPE* at) { \
     if (has_lse) {                                                                    \

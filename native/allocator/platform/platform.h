@@ -43,8 +43,8 @@ void protect(void* address, std::size_t bytes);
 
 enum class HugePages : std::uint8_t { kAsSystem, kNever, kAlways };
 void advise_huge_pages(void* address, std::size_t bytes, HugePages mode);
-// Replaces the pages of an aligned stretch by huge ones, with their contents (Linux 6.1). Returns false
-// if the kernel did not.
+// Replaces the pages of an aligned stretch by huge ones, with their contents (Linux 6.1). Returns
+// false if the kernel did not.
 bool collapse(void* address, std::size_t bytes);
 // Counts the pages that are in memory; 0 if the kernel does not tell. At most 2 MiB.
 std::size_t resident_pages(void* address, std::size_t bytes);

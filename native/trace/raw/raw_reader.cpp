@@ -338,7 +338,8 @@ void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
   }
 }
 
-// Returns the objects that were live when the window began, in the order of their birth, and a mark.
+// Returns the objects that were live when the window began, in the order of their allocation,
+// and a mark.
 void Reader::begin_window() {
   if (window_begun_ || !header_.window_begin) {
     return;

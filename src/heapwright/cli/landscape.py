@@ -211,7 +211,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     path = args.study or _path(workload, given)
     if not path.exists():
         given["objectives"] = (metric,)
-    again = with_stdin_named(["heapwright", *args.words], args)
+    again = with_stdin_named(["heapwright", *args.line], args)
     store, options = open_or_begin(path, workload, [allocator], given, again, tell=say)
     args.stdin_needed = True
     with store:

@@ -93,14 +93,14 @@ def groups_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
 def parse(words: list[str]) -> argparse.Namespace:
     """Read a command line into the arguments that the `run` of a verb gets.
 
-    The arguments also hold the words, the parser (`parser`, for `completion`) and this function (`parse`, for `plan`).
+    The arguments also hold the words (`line`), the parser (`parser`, for `completion`) and this function (`parse`, for `plan`).
     """
     own, target = split_command(words)
     parser = build_parser()
     args, extra = parser.parse_known_args(own)
     if extra:
         refuse_words(parser, own, extra, takes_command=getattr(args, "takes_command", False) and target is None)
-    args.command, args.parser, args.parse, args.words = target, parser, parse, words
+    args.command, args.parser, args.parse, args.line = target, parser, parse, words
     return args
 
 

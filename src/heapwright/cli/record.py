@@ -20,7 +20,6 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
-from heapwright.cli.output_files import output_file
 from heapwright.errors import UsageError
 from heapwright.platforms import PLATFORMS
 from heapwright.terminal_text import say, warn
@@ -65,7 +64,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "-o", "--output", type=output_file, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)"
+        "-o", "--output", type=Path, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)"
     )
     parser.add_argument("--allocator", metavar="A", help="run the command under this allocator (default: its own)")
     add_workload_option(parser, inputs="the first")

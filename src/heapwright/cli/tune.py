@@ -351,7 +351,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
         good_settings([Path(p) for p in args.warm_start], [a.name for a in allocators], 1)
     report = args.report or report_path(path)
     began = process_start() + args.waited_s  # waiting for a pipe does not count as time of the study
-    again = with_stdin_named(["heapwright", *args.words], args)
+    again = with_stdin_named(["heapwright", *args.line], args)
     store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say, added)
     args.stdin_needed = True
     with store:

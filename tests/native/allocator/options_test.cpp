@@ -34,7 +34,7 @@ TEST(Options, UnsetOrEmptyIsTheDefault) {
 
 TEST(Options, EachIsUnderstood) {
   const Read got =
-      read("limit=2g,keep=64k,purge_delay=20,front=4096,huge_pages=never,on_error=report,stats=1");
+      read("limit=2g,keep=64k,purge_delay=20,cache=4096,huge_pages=never,on_error=report,stats=1");
   EXPECT_EQ(got.said, "");
   EXPECT_EQ(got.options.limit, std::size_t{2} << 30U);
   EXPECT_EQ(got.options.keep, 64U * 1024);
@@ -43,6 +43,14 @@ TEST(Options, EachIsUnderstood) {
   EXPECT_EQ(got.options.huge_pages, Options::Huge::kNever);
   EXPECT_TRUE(got.options.report);
   EXPECT_TRUE(got.options.statistics);
+}
+
+TEST(Options, TheCacheHasAnOlderName) {
+  const Read got = read("front=4096");
+  EXPECT_EQ(got.said, "");
+  EXPECT_EQ(got.options.cache_bytes_per_class, 4096U);
+  EXPECT_EQ(read("front=1,cache=2").options.cache_bytes_per_class, 2U);
+  EXPECT_EQ(read("cache=2,front=1").options.cache_bytes_per_class, 1U);
 }
 
 TEST(Options, SizesHaveUnitsInEitherCase) {
@@ -69,6 +77,7 @@ TEST(Options, WhatIsBadIsNamedInOneLineAndIgnored) {
                                 "limit=18446744073709551615k",
                                 "keep=many",
                                 "purge_delay=soon",
+                                "cache=0",
                                 "front=0",
                                 "huge_pages=maybe",
                                 "huge_pages=",
@@ -96,7 +105,7 @@ TEST(Options, WhatIsBadIsNamedInOneLineAndIgnored) {
 }
 
 TEST(Options, ABadOneAfterAGoodOneLeavesTheGoodOne) {
-  const Read got = read("keep=5,keep=x,front=0,limit=7m,limit=0");
+  const Read got = read("keep=5,keep=x,cache=0,limit=7m,limit=0");
   EXPECT_EQ(got.options.keep, 5U);
   EXPECT_EQ(got.options.limit, std::size_t{7} << 20U);
   EXPECT_EQ(std::count(got.said.begin(), got.said.end(), '\n'), 3) << "one line for each";
@@ -110,7 +119,7 @@ TEST(Options, EveryLineEndsHoweverLongTheValue) {
 
 TEST(Options, TheVariableWinsOverWhatIsBuiltIn) {
   const Options built = read_options(kBuiltInOptions, "keep=64k,stats=1");
-  const Options options = read_options("TEST_OPTIONS", "stats=0,front=4096", built);
+  const Options options = read_options("TEST_OPTIONS", "stats=0,cache=4096", built);
   EXPECT_EQ(options.keep, 64U * 1024);
   EXPECT_EQ(options.cache_bytes_per_class, 4096U);
   EXPECT_FALSE(options.statistics);

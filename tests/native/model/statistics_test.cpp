@@ -39,7 +39,7 @@ TEST(Statistics, CountsByHand) {
   EXPECT_EQ(s.live(), 300U);
   EXPECT_EQ(s.asked_bytes, 100U + 17U + 200U);
   EXPECT_EQ(s.remote_frees.count, 1U);
-  EXPECT_EQ(s.strays, 1U);
+  EXPECT_EQ(s.unknown_object_events, 1U);
   EXPECT_EQ(s.chain_lengths[1].count, 1U);
   EXPECT_EQ(s.peak_rounded, 304U + 32U);
   EXPECT_EQ(s.rounded_live(), 304U + 16U);  // malloc(0) has an address of its own

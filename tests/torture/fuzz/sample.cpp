@@ -1,7 +1,9 @@
-// Fuzzes samples. A sample of a valid trace is a valid one, is packed and read as it is, and expands to a valid complete
-// trace, the same for a seed. A damaged sample, packed or raw, is refused, or expands within bounds.
+// Fuzzes samples. A sample of a valid trace is a valid one, is packed and read as it is, and
+// expands to a valid complete trace, the same for a seed. A damaged sample, packed or raw, is
+// refused, or expands within bounds.
 //
-// The first byte of the input chooses: the bytes after it are a packed file, a raw recording, or choices.
+// The first byte of the input chooses: the bytes after it are a packed file, a raw recording, or
+// choices.
 #include "trace/sample.h"
 
 #include "imagine.h"
@@ -19,7 +21,7 @@ namespace {
 using namespace heapwright;
 using trace::Event;
 
-constexpr std::size_t kMostEvents = 100000;  // read of an expanded trace; a rate may stand for any number
+constexpr std::size_t kMaxEvents = 100000;  // read of an expanded trace; a rate may stand for any number
 
 // A trace in memory.
 class Events : public trace::EventSource {
@@ -46,7 +48,8 @@ std::unique_ptr<trace::EventSource> source_of(const std::vector<Event>& events, 
   return std::make_unique<Events>(events, header);
 }
 
-// Expands what may be damaged. No tool relies on a valid order of a damaged trace, so the events are only counted.
+// Expands what may be damaged. No tool relies on a valid order of a damaged trace, so the events
+// are only counted.
 void expand_damaged(const std::string& path) {
   std::string error;
   const auto sample = trace::open_trace(path, error);
@@ -59,12 +62,13 @@ void expand_damaged(const std::string& path) {
   const auto complete = trace::open_complete(path, trace::kSeed, error);
   PROMISE(complete != nullptr && complete->header().sample == 0);
   Event event;
-  for (std::size_t events = 0; events < kMostEvents && complete->next(event);) {
+  for (std::size_t events = 0; events < kMaxEvents && complete->next(event);) {
     ++events;
   }
 }
 
-// Makes the trace one of a window: its first allocations are those of objects that were live when it began.
+// Makes the trace one of a window: its first allocations are those of objects that were live when
+// it began.
 void begin_window(std::vector<Event>& events, trace::Header& header) {
   header.window_begin = 1;
   header.phases = {"window"};
@@ -114,7 +118,7 @@ void sample_valid(fuzz::Input in) {
 
   model::SampleExpander one(source_of(sample, sampled), seed);
   model::SampleExpander two(source_of(sample, sampled), seed);
-  const std::vector<Event> expanded = fuzz::read_all(one, kMostEvents, false);
+  const std::vector<Event> expanded = fuzz::read_all(one, kMaxEvents, false);
   PROMISE(one.header().sample == 0);
   for (const Event& event : expanded) {
     PROMISE(two.next(found) && found == event);
