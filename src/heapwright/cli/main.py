@@ -93,7 +93,8 @@ def groups_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
 def parse(words: list[str]) -> argparse.Namespace:
     """Read a command line into the arguments that the `run` of a verb gets.
 
-    The arguments also hold the words (`line`), the parser (`parser`, for `completion`) and this function (`parse`, for `plan`).
+    The arguments also hold the words (`line`), the parser (`parser`, for `completion`), and this function (`parse`, for
+    `plan`).
     """
     own, target = split_command(words)
     parser = build_parser()

@@ -63,9 +63,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)"
-    )
+    parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)")
     parser.add_argument("--allocator", metavar="A", help="run the command under this allocator (default: its own)")
     add_workload_option(parser, inputs="the first")
     add_container_option(parser)
