@@ -126,11 +126,11 @@ TEST_F(RegionPurgeTest, KeptMemoryMakesWay) {
   give(take(100));
   give(take(100));
   ASSERT_EQ(dirty(), 100U) << "the first purge was premature";
-  region.large_bytes = kKeep * kSuperblockBytes;
-  region.purge_excess();
+  region.large.allocate(kKeep * kSuperblockBytes, 1);
+  region.purge_above_peak();
   EXPECT_EQ(dirty(), 100U) << "as many as were in use, and what may be kept";
-  region.large_bytes = 80 * kSuperblockBytes;
-  region.purge_excess();
+  region.large.allocate((80 - kKeep) * kSuperblockBytes, 1);
+  region.purge_above_peak();
   EXPECT_LE(dirty(), 20 + region.allowance());
 }
 
