@@ -56,7 +56,6 @@ class BigBlocks {
   static std::size_t superblocks_for(std::size_t bytes) {
     return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   }
-  void after_large_change();
   bool claim_span(Superblock* span);
   void quarantine_span(Superblock* span);
   void release_from_quarantine(Superblock* span);
@@ -95,8 +94,8 @@ BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::siz
     pool_->start_hardening();
   }
   Region& region = pool_->region;
-  Large& large = pool_->large;
-  if (region.bytes() + large.bytes() + large.kept_bytes() + bytes > region.settings.limit_bytes) {
+  Large& large = region.large;
+  if (region.mapped_bytes() + bytes > region.settings.limit_bytes) {
     return {};
   }
   void* const block = large.allocate(bytes, alignment, zero);
@@ -106,12 +105,11 @@ BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::siz
   if constexpr (C::kSecure) {
     large.describe(block, std::max(bytes, std::size_t{1}), Origin::kMalloc, pool_->hardening);
   }
-  const bool reads_zero = large.last_was_clean();
-  if (reads_zero) {
+  if (large.last_was_mapped()) {
     region.count_reused(bytes);
   }
-  after_large_change();
-  return {block, reads_zero};
+  region.purge_above_peak();
+  return {block, large.last_was_clean()};
 }
 
 template <Configuration C>
@@ -125,18 +123,13 @@ bool BigBlocks<C>::free_large(void* address, Fault& fault, [[maybe_unused]] Free
     check_freed_as(*pool_, address, mark, freed_as);
   }
   const Pool::Guard guard(*pool_);
-  Large& large = pool_->large;
-  if (!large.free(address, C::kSecure && pool_->quarantine_bytes != 0 ? pool_->hardening.random() | 1U : 0)) {
+  Region& region = pool_->region;
+  const bool quarantines = C::kSecure && pool_->quarantine_bytes != 0;
+  if (!region.large.free(address, quarantines ? pool_->hardening.random() | 1U : 0)) {
     fault = Fault::kForeign;
     return false;
   }
-  after_large_change();
-  for (std::size_t left = pool_->region.excess(); left > 0 && large.kept_bytes() > 0;) {
-    const std::size_t dropped = large.drop_oldest();
-    pool_->region.count_purged(dropped);
-    after_large_change();
-    left -= std::min(left, dropped / kSuperblockBytes);
-  }
+  region.purge_above_allowance();
   return true;
 }
 
@@ -173,7 +166,7 @@ template <Configuration C>
 std::size_t BigBlocks<C>::usable(const void* address) const {
   if (!pool_->region.contains(address)) {
     const Pool::Guard guard(*pool_);
-    return pool_->large.usable(address);
+    return pool_->region.large.usable(address);
   }
   const Superblock* const superblock = superblock_of(address);
   return begins_span(superblock, address) ? superblock->size : 0;
@@ -182,12 +175,12 @@ std::size_t BigBlocks<C>::usable(const void* address) const {
 template <Configuration C>
 void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
   Region& region = pool_->region;
-  Large& large = pool_->large;
+  Large& large = region.large;
   if (!region.contains(address)) {
     if (bytes <= kLargestSpanBytes / 2 || bytes > PTRDIFF_MAX) {
       return nullptr;
     }
-    const std::size_t others = region.bytes() + large.bytes() - large.usable(address);
+    const std::size_t others = region.mapped_bytes() - large.usable(address);
     if (others + bytes > region.settings.limit_bytes) {
       return nullptr;
     }
@@ -195,7 +188,7 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
     if (C::kSecure && block != nullptr) {
       large.describe(block, bytes, origin, pool_->hardening);
     }
-    after_large_change();
+    region.purge_above_peak();
     return block;
   }
   Superblock* const superblock = superblock_of(address);
@@ -222,23 +215,9 @@ bool BigBlocks<C>::trim() {
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
     pool_->quarantined_spans.evict_all(0, [this](Superblock* span) { release_from_quarantine(span); });
-    pool_->large.empty_quarantine();
+    pool_->region.large.empty_quarantine();
   }
-  bool any = pool_->region.purge_all();
-  while (pool_->large.drop_oldest() > 0) {
-    any = true;
-  }
-  after_large_change();
-  return any;
-}
-
-// Tells the region how much memory large blocks hold now: it counts towards the limit and against
-// what free superblocks may hold.
-template <Configuration C>
-void BigBlocks<C>::after_large_change() {
-  pool_->region.large_bytes = pool_->large.bytes();
-  pool_->region.kept_bytes = pool_->large.kept_bytes();
-  pool_->region.purge_excess();
+  return pool_->region.purge_all();
 }
 
 // Marks a span as freed. If several threads free one span at the same time, only the first gets

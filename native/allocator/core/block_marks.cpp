@@ -68,7 +68,7 @@ Hardening::Mark mark_of(Pool& pool, const void* address) {
   const Hardening& hardening = pool.hardening;
   if (!pool.region.contains(address)) {
     const Pool::Guard guard(pool);
-    return pool.large.mark(address, hardening);
+    return pool.region.large.mark(address, hardening);
   }
   const Superblock* const superblock = superblock_of(address);
   if (list_offset(tag_of(pool, address)) != 0) {
@@ -86,7 +86,7 @@ void set_origin(Pool& pool, void* address, Origin origin) {
   Superblock* const superblock = superblock_of(address);
   if (!pool.region.contains(address)) {
     const Pool::Guard guard(pool);
-    pool.large.set_origin(address, origin);
+    pool.region.large.set_origin(address, origin);
   } else if (list_offset(tag_of(pool, address)) != 0) {
     const Hardening::Mark mark = pool.hardening.read_mark(address, superblock->size);
     pool.hardening.write_mark(address, superblock->size, mark.bytes, origin);

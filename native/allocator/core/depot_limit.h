@@ -26,7 +26,7 @@ class DepotLimit {
 
   [[nodiscard]] bool allows(std::size_t bytes) const { return bytes <= bytes_; }
   // Whether it is above the share, and has to be decided anew now and then.
-  [[nodiscard]] bool is_raised() const { return raised_; }
+  [[nodiscard]] bool may_fall() const { return raised_; }
   // Whether it has fallen far below the `bytes` of a depot, so that half of them should return.
   [[nodiscard]] bool is_far_below(std::size_t bytes) const { return bytes - bytes / 5 > bytes_; }
   void reset() { *this = {}; }
@@ -54,7 +54,7 @@ class DepotLimit {
     raised_until_ms_ = std::min(from + premature_bytes_ / kBytesPerMs, now + delay);
     premature_bytes_ %= kBytesPerMs;
     const std::size_t share = pool.depot_share();
-    raised_ = share != SIZE_MAX && now < raised_until_ms_;
+    raised_ = share == SIZE_MAX || now < raised_until_ms_;
     if (share == SIZE_MAX) {
       bytes_ = std::max(kMinBytes, 2 * bytes);  // the heap looks again when the depot has doubled
     } else {

@@ -204,11 +204,14 @@ class Heap {
     drain_remote();
   }
   // Gives all free memory of this heap and of the pool to the kernel; returns whether there was
-  // any.
-  bool trim() {
+  // any. `pages`: also the free pages of superblocks that are in use.
+  bool trim(bool pages = false) {
     flush_cache();
     pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
     drain_remote();
+    if (pages) {
+      owned_.purge_pages();
+    }
     return big_.trim();
   }
   // Takes over everything from another heap of this thread, when the process gets its second thread
@@ -272,6 +275,10 @@ class Heap {
   void empty_depot(std::size_t class_number);
   void empty_depot_of(DepotRecord& record);
   void empty_a_depot();
+  // Whether there may be a depot for empty_a_depot(). Needs no lock.
+  [[nodiscard]] bool may_empty_depots() const {
+    return pool_->has_depots() || depot_.bytes() > DepotLimit<C>::kMinBytes;
+  }
   void return_list(BlockChain list) { return_list(list, owned_, OwnedSuperblocks<C>::Returned::kInRuns); }
   void return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how);
   // How many blocks a list counts as in `obtained_`: half of the bound, which may be too high by
@@ -284,6 +291,7 @@ class Heap {
   // free makes a cycle, which stays in the list of the class until a check finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
+  static constexpr int kMaxHalvings = 8;         // of a depot at a time
   static constexpr std::uint64_t kIdleMs = 100;  // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out

@@ -17,7 +17,9 @@ void Heap<C>::flush_cache() {
     quarantine_.evict_all(0, [this](Block* old) { reuse_block(old); });
   }
   for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
-    return_list(cache_.take_all(class_number));
+    if (const BlockChain list = cache_.take_all(class_number); list.first != nullptr) {
+      return_list(list);
+    }
   }
   empty_depot();
   depot_limit_.reset();
@@ -75,7 +77,7 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     return;
   }
   obtained_[class_number] -= charge(list);
-  const bool looks = depot_limit_.is_raised() && stored_lists_ % kListsPerCheck == 0;
+  const bool looks = depot_limit_.may_fall() && stored_lists_ % kListsPerCheck == 0;
   if ((looks || !depot_limit_.allows(depot_.bytes())) && !make_room()) [[unlikely]] {
     depot_limit_.add_refused(class_number, charge(list));
     return_list(list);
@@ -135,7 +137,7 @@ void Heap<C>::empty_a_depot() {
   {
     const Pool::Guard guard(*pool_);
     const Region::Statistics region = pool_->region.statistics();
-    if (region.dirty_bytes != 0) {
+    if (region.dirty_bytes != 0 || pool_->region.large.kept_bytes() != 0) {
       return;
     }
     const std::size_t much = region.used_bytes / 32;

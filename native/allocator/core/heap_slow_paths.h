@@ -80,14 +80,11 @@ bool Heap<C>::refill(std::size_t class_number) {
     cache_.fill(class_number, list.first, list.count);
     return true;
   }
-  const bool may_empty = pool_->has_depots() || depot_.bytes() > DepotLimit<C>::kMinBytes;
-  if (may_empty && owned_.must_start(class_number)) {
+  if (may_empty_depots() && owned_.must_start(class_number)) {
     empty_a_depot();
   }
-  const auto [blocks, started] = owned_.refill(class_number, cache_.batch_blocks(class_number));
-  if (started) {
-    cache_.update_region_bounds();
-  }
+  const BlockChain blocks = owned_.refill(class_number, cache_.batch_blocks(class_number));
+  cache_.update_region_bounds();
   if (blocks.first == nullptr) {
     return false;
   }
@@ -99,6 +96,9 @@ bool Heap<C>::refill(std::size_t class_number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
+  if (may_empty_depots()) {
+    empty_a_depot();
+  }
   const auto [block, reads_zero] = big_.allocate_span(bytes);
   cache_.update_region_bounds();
   if (block != nullptr) {
@@ -112,9 +112,17 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zer
   if (bytes >= kAddresses || alignment >= kAddresses) {  // no freed memory could make room for it
     return nullptr;
   }
+  if (may_empty_depots()) {
+    empty_a_depot();
+  }
   auto result = big_.allocate_large(bytes, alignment, zero);
   if (result.block == nullptr) {  // free memory may hold the address space, or count towards the limit
     trim();
+    if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
+      if (void* const span = allocate_span(bytes); span != nullptr) {
+        return span;
+      }
+    }
     big_.shrink_region();
     cache_.update_region_bounds();
     result = big_.allocate_large(bytes, alignment, zero);
@@ -131,22 +139,25 @@ bool Heap<C>::free_slow(void* address, Fault& fault, FreedAs freed_as) {
     return true;
   }
   if (!region().contains(address)) {
-    return big_.free_large(address, fault, freed_as);
+    const bool freed = big_.free_large(address, fault, freed_as);
+    // The depot's share is one of the memory in use, which may be much less now.
+    for (int i = 0; i < kMaxHalvings && depot_.bytes() > DepotLimit<C>::kMinBytes && !make_room(); ++i) {
+    }
+    return freed;
   }
+  cache_.update_region_bounds();  // the fast path may have failed because the region has grown
   const std::uint32_t tag = tag_of(*pool_, address);
   const std::uint32_t offset = list_offset(tag);
   if (offset == 0) {
     return big_.free_span(address, fault, freed_as);
   }
   if constexpr (C::kSecure) {
-    cache_.update_region_bounds();
     quarantine_block(address, freed_as);
     return true;
   }
   if (tag - offset != cache_.owner()) {
     remote_frees_.free(superblock_of(address), static_cast<Block*>(address));
   } else if (!cache_.put(offset, address)) {
-    cache_.update_region_bounds();  // the fast path may have failed because the region has grown
     flush_full_list(address);
   }
   return true;
@@ -195,9 +206,9 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
     }
     check_freed_as(*pool_, address, mark, {});
   }
-  const Pool::Guard guard(*pool_);
   const std::size_t class_number = region().contains(address) ? class_of_tag(tag_of(*pool_, address)) : 0;
   if (class_number == 0) {
+    const Pool::Guard guard(*pool_);
     return big_.resize(address, bytes, mark.origin);
   }
   if (!fits_in_place(kUsableBytes<C>[class_number], bytes)) {

@@ -88,13 +88,17 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
   if (bytes + extra + guard < bytes || !make_room()) {
     return nullptr;
   }
-  if (extra == 0 && guard == 0 && !zero) {
-    if (void* const kept = reuse(bytes); kept != nullptr) {
-      clean_ = false;
+  if (extra == 0 && guard == 0) {
+    if (void* const kept = reuse(bytes, zero); kept != nullptr) {
+      clean_ = zero;
+      mapped_ = false;
       return kept;
     }
+  } else if (const std::size_t i = find_kept(bytes); i < kept_count_) {  // the new block replaces it
+    const Entry kept = take_kept(i);
+    platform::unmap(reinterpret_cast<void*>(kept.address), kept.bytes);
   }
-  clean_ = true;
+  clean_ = mapped_ = true;
   void* const mapped = platform::map(bytes + guard + extra);
   if (mapped == nullptr) {
     return nullptr;
@@ -176,31 +180,45 @@ void Large::empty_quarantine() { quarantine_.evict_all(0, unmap); }
 
 void Large::unmap(const Mapping& mapping) { platform::unmap(mapping.address, mapping.bytes); }
 
+// Takes a mapping out of those that are kept.
+Large::Entry Large::take_kept(std::size_t i) {
+  const Entry found = kept_[i];
+  std::copy(kept_.begin() + i + 1, kept_.begin() + kept_count_, kept_.begin() + i);
+  --kept_count_;
+  kept_bytes_ -= found.bytes;
+  return found;
+}
+
 std::size_t Large::drop_oldest() {
   if (kept_count_ == 0) {
     return 0;
   }
-  const Entry oldest = kept_[0];
-  std::copy(kept_.begin() + 1, kept_.begin() + kept_count_, kept_.begin());
-  --kept_count_;
-  kept_bytes_ -= oldest.bytes;
+  const Entry oldest = take_kept(0);
   platform::unmap(reinterpret_cast<void*>(oldest.address), oldest.bytes);
   return oldest.bytes;
 }
 
-// Reuses the shortest kept mapping that is long enough, or else the longest that has at least half
-// of the bytes. It is brought to the right length unless it is at most an eighth longer. Returns
-// nullptr if none fits.
-void* Large::reuse(std::size_t bytes) {
+// Finds the shortest kept mapping that is long enough, or else the longest. It has at least half of
+// the bytes, and at most twice as many: a small block must not cut the mapping of a large one, which
+// the program would then have to touch anew. Returns kept_count_ if there is none.
+std::size_t Large::find_kept(std::size_t bytes) const {
   std::size_t best = kept_count_;
   for (std::size_t i = 0; i < kept_count_; ++i) {
     const std::size_t have = kept_[i].bytes;
     const std::size_t best_have = best == kept_count_ ? 0 : kept_[best].bytes;
     const bool better = have >= bytes ? best_have < bytes || have < best_have : have > best_have;
-    if (have >= bytes / 2 && better) {
+    if (have >= bytes / 2 && have / 2 <= bytes && better) {
       best = i;
     }
   }
+  return best;
+}
+
+// Reuses a kept mapping, brought to the right length unless it is at most an eighth longer. Returns
+// nullptr if none fits. `zero`: its memory returns to the kernel first. Filling it with zeros would
+// touch pages that the program may never touch.
+void* Large::reuse(std::size_t bytes, bool zero) {
+  const std::size_t best = find_kept(bytes);
   if (best == kept_count_) {
     return nullptr;
   }
@@ -214,9 +232,10 @@ void* Large::reuse(std::size_t bytes) {
       return nullptr;
     }
   }
-  std::copy(kept_.begin() + best + 1, kept_.begin() + kept_count_, kept_.begin() + best);
-  --kept_count_;
-  kept_bytes_ -= found.bytes;
+  if (zero) {
+    platform::purge(block, length);
+  }
+  take_kept(best);
   insert({.address = reinterpret_cast<std::uintptr_t>(block), .bytes = length});
   return block;
 }

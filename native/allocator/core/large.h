@@ -22,8 +22,8 @@ namespace heapwright::alloc {
 
 class Large {
  public:
-  // Allocates a block; nullptr: out of memory. `alignment` is a power of two. `zero`: do not reuse
-  // a kept mapping. last_was_clean() then tells whether the memory reads as zero.
+  // Allocates a block; nullptr: out of memory. `alignment` is a power of two. `zero`: memory that
+  // reads as zero is preferred. last_was_clean() then tells whether it does.
   void* allocate(std::size_t bytes, std::size_t alignment, bool zero = false);
   // Returns the usable bytes, or 0 if no block begins here.
   [[nodiscard]] std::size_t usable(const void* block) const;
@@ -35,8 +35,10 @@ class Large {
   // Unmaps the oldest kept mapping. Returns its bytes, or 0 if none is kept.
   std::size_t drop_oldest();
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
-  // Whether the memory of the last allocate() has not been used since the kernel gave it.
+  // Whether the memory of the last allocate() has not been used since the kernel gave it, and
+  // whether it has a new mapping.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
+  [[nodiscard]] bool last_was_mapped() const { return mapped_; }
   // Resizes a block, which may move; nullptr and no change if there is no room.
   void* resize(void* block, std::size_t bytes);
 
@@ -49,6 +51,7 @@ class Large {
 
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t mapped_bytes() const { return bytes_ + kept_bytes_; }
   // Tells a reader in another process where the table is.
   constexpr void describe(HeapLayout& layout) const {
     layout.large_entries = static_cast<const void*>(&entries_);
@@ -84,7 +87,9 @@ class Large {
   static constexpr std::size_t kMaxQuarantinedBytes = kLargestKept;
 
   static void unmap(const Mapping& mapping);
-  void* reuse(std::size_t bytes);
+  [[nodiscard]] std::size_t find_kept(std::size_t bytes) const;
+  Entry take_kept(std::size_t i);
+  void* reuse(std::size_t bytes, bool zero);
   [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();
   void insert(Entry entry);
@@ -98,6 +103,7 @@ class Large {
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
   bool clean_ = true;
+  bool mapped_ = true;
   Quarantine<Mapping, 16, mapping_bytes> quarantine_;
 };
 

@@ -46,14 +46,11 @@ class OwnedSuperblocks {
 
   constexpr OwnedSuperblocks(Pool& pool, std::uint32_t owner) : owner_(owner), pool_(&pool), queues_(pool) {}
 
-  struct Refill {
-    BlockChain blocks;  // none: out of memory
-    bool started;       // a superblock was taken from the region, which may have grown
-  };
-  // Takes linked blocks of a class: the whole free list of a superblock, or else at most `batch`.
-  // It takes no lock while the current superblock has blocks: a locked instruction waits until the
+  // Takes linked blocks of a class: the whole free list of a superblock, or else at most `batch`;
+  // none: out of memory. The region may have grown: call ThreadCache::update_region_bounds(). It
+  // takes no lock while the current superblock has blocks: a locked instruction waits until the
   // processor's cache has received all that the program wrote before.
-  Refill refill(std::size_t class_number, std::size_t batch);
+  BlockChain refill(std::size_t class_number, std::size_t batch);
 
   // Whether a refill of the class would take a superblock from the region. It takes the lock in the
   // same case as refill(): a thread that reclaims may release every superblock but the current one.
@@ -93,6 +90,8 @@ class OwnedSuperblocks {
   // Makes current superblocks ordinary ones, into which other threads may reclaim blocks. The next
   // collect_remote_frees() takes the blocks of threads that saw one of them as current.
   void on_thread_exit();
+  // Purges the wholly free pages of this heap's superblocks.
+  void purge_pages();
   // Takes over all superblocks of another heap of this thread.
   void take_over(OwnedSuperblocks& other);
   // Called before the process gets a second thread: from then on, full superblocks have no owner.
@@ -144,8 +143,8 @@ class OwnedSuperblocks {
   static void set_quick_limit(Superblock* superblock, std::uint32_t limit) {
     __atomic_store_n(&superblock->quick_limit, limit, __ATOMIC_RELEASE);
   }
-  void allow_quick_returns(Superblock* superblock) const {
-    const std::uint32_t reserve = (pool_->threaded ? reclaim_threshold(superblock) : 0) + 1;
+  static void allow_quick_returns(Superblock* superblock, bool threaded) {
+    const std::uint32_t reserve = (threaded ? reclaim_threshold(superblock) : 0) + 1;
     set_quick_limit(superblock, superblock->carved > reserve ? superblock->carved - reserve : 0);
   }
   [[nodiscard]] bool owns(Superblock* superblock) const;
@@ -187,22 +186,20 @@ class OwnedSuperblocks {
 };
 
 template <Configuration C>
-OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t batch) {
+BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t batch) {
   Superblock* superblock = queues_.current(class_number);
   if (superblock != nullptr && has_blocks(superblock)) {
-    return {take_blocks(superblock, batch), false};
+    return take_blocks(superblock, batch);
   }
   const Guard guard(*this);
   if (superblock != nullptr) {
     disown(superblock);
   }
   superblock = queues_.first(class_number);
-  bool started = false;
   if (superblock == nullptr) {
     superblock = start_superblock(class_number);
-    started = true;
     if (superblock == nullptr) {
-      return {{}, true};
+      return {};
     }
   }
   set_quick_limit(superblock, 0);
@@ -211,7 +208,7 @@ OwnedSuperblocks<C>::Refill OwnedSuperblocks<C>::refill(std::size_t class_number
   if (!has_blocks(superblock)) {
     disown(superblock);
   }
-  return {blocks, started};
+  return blocks;
 }
 
 // Takes the whole free list, because the links of a list that is walked may be in no cache of the
@@ -343,11 +340,22 @@ void OwnedSuperblocks<C>::on_thread_exit() {
     Superblock* const superblock = queues_.current(class_number);
     if (superblock != nullptr && has_blocks(superblock)) {
       queues_.clear_current(superblock);
-      allow_quick_returns(superblock);
+      allow_quick_returns(superblock, pool_->threaded);
     } else if (superblock != nullptr) {
       disown(superblock);
     }
   }
+}
+
+template <Configuration C>
+void OwnedSuperblocks<C>::purge_pages() {
+  const Guard guard(*this);
+  const Pool::Guard pool_guard(*pool_);
+  queues_.each([this](Superblock* superblock) {
+    if (!superblock->current && superblock->size >= kMinPurgedBytes) {
+      queues_.purger().purge(superblock);
+    }
+  });
 }
 
 template <Configuration C>

@@ -4,8 +4,8 @@
 // After a peak of memory use, the surviving blocks are spread thinly: a tenth of the blocks can pin
 // every superblock. When three quarters of a superblock's blocks have become free, and again at
 // seven eighths, the purger returns its wholly free pages to the kernel. Two conditions must hold:
-// the heap's free blocks hold more memory than free superblocks may hold, and the region's budget
-// for premature purges is not spent (region.h).
+// the heap's free blocks hold more memory than its share of what free superblocks may hold, and the
+// region's budget for premature purges is not spent (region.h).
 //
 // A purged page reads as zero, so links on it are lost. Blocks that touch a purged page therefore
 // leave the superblock's free list. The bits in `purged_pages` are enough to find them again:
@@ -40,7 +40,8 @@ class PagePurger {
 
   // Purges if it is worthwhile, after a superblock's number of free blocks has risen from `before`.
   void maybe_purge(Superblock* superblock, std::uint32_t before) {
-    if (superblock->size < kMinPurgedBytes || idle_bytes_ <= pool_->region.settings.keep_bytes) {
+    const std::size_t heaps = pool_->heaps();
+    if (superblock->size < kMinPurgedBytes || idle_bytes_ <= pool_->region.settings.keep_bytes / heaps) {
       return;
     }
     const std::uint32_t now = superblock->free_count;
@@ -51,7 +52,7 @@ class PagePurger {
       return;
     }
     const Pool::Guard guard(*pool_);
-    if (idle_bytes_ > pool_->region.allowance() * kSuperblockBytes && pool_->region.may_purge()) {
+    if (idle_bytes_ > pool_->region.allowance() * kSuperblockBytes / heaps && pool_->region.may_purge()) {
       purge(superblock);
     }
   }

@@ -13,7 +13,6 @@
 #include "../platform/platform.h"
 #include "fault.h"
 #include "hardening.h"
-#include "large.h"
 #include "quarantine.h"
 #include "region.h"
 
@@ -61,7 +60,6 @@ class DepotRecord {
 
 struct Pool {
   Region region;
-  Large large;
   Hardening hardening;  // one set of keys for all heaps, because blocks and their links move between heaps
   std::size_t quarantine_bytes = 128 * 1024;  // how much each hardened heap keeps in quarantine
   // The quarantine of spans, shared by all heaps, holds this many times `quarantine_bytes`.
@@ -153,9 +151,9 @@ struct Pool {
   // kind: no block, and so no encoded link, exists yet. Only hardened builds call it. The caller
   // holds the lock.
   void start_hardening() {
-    if (!large.guards) {
+    if (!region.large.guards) {
       hardening.start();
-      region.settings.guards = large.guards = true;
+      region.settings.guards = region.large.guards = true;
     }
   }
 

@@ -90,7 +90,7 @@ bool Region::may_use_huge_pages() const {
 // Maps so many more chunks, and their tags.
 bool Region::obtain(std::size_t chunks) {
   const std::size_t bytes = chunks * kChunkBytes;
-  if (limit_ - end_ < bytes || bytes_ + large_bytes + bytes > settings.limit_bytes) {
+  if (limit_ - end_ < bytes || mapped_bytes() + bytes > settings.limit_bytes) {
     return false;
   }
   const std::uintptr_t low =
@@ -119,7 +119,7 @@ Chunk* Region::fresh_chunk(bool huge) {
     }
     started_ms_ = settings.clock();
   }
-  if (bytes_ > 0 && bytes_ + large_bytes + kChunkBytes > settings.limit_bytes) {
+  if (bytes_ > 0 && mapped_bytes() + kChunkBytes > settings.limit_bytes) {
     return nullptr;  // chunks mapped ahead may exceed the limit by now
   }
   if (base_ + bytes_ == end_) {
@@ -167,7 +167,7 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, const SuperblockReque
   if (purged != 0) {
     count_reused(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
   }
-  purge_excess();
+  purge_above_peak();
   return at(chunk, index);
 }
 
@@ -268,63 +268,82 @@ void Region::give(Superblock* first, std::size_t count) {
   open_.move(chunk, from);
   dirty_count_ += count;
   used_ -= count;
-  purge(excess());
+  purge_above_allowance();
 }
 
-std::size_t Region::excess() const {
-  const std::size_t held = dirty_count_ + kept_bytes / kSuperblockBytes;
+void Region::purge_above_allowance() {
   const std::size_t allowed = allowance();
-  if (held <= allowed) {
-    return 0;
+  const std::size_t held = held_count();
+  if (held > allowed && may_purge()) {
+    purge(held - allowed / 2);
   }
-  return may_purge() ? held - allowed / 2 : 0;
 }
 
-void Region::purge_excess() {
-  const std::size_t in_use = used_ + large_bytes / kSuperblockBytes;
+void Region::purge_above_peak() {
+  const std::size_t in_use = used_ + large.bytes() / kSuperblockBytes;
   const std::size_t allowed = allowance();
+  const std::size_t held = held_count();
   peak_in_use_ = std::max(peak_in_use_, in_use);
-  if (dirty_count_ > allowed && in_use + dirty_count_ > peak_in_use_ + allowed) {
-    purge(in_use + dirty_count_ - peak_in_use_ - allowed / 2);
+  if (held > allowed && in_use + held > peak_in_use_ + allowed) {
+    purge(in_use + held - peak_in_use_ - allowed / 2);
   }
 }
 
 void Region::purge(std::size_t count) {
   Chunk* whole = may_use_huge_pages() ? open_.empty.first : nullptr;
-  while (count > 0 && dirty_count_ > 0) {
-    const std::size_t before = dirty_count_;
+  while (count > 0 && held_count() > 0) {
+    const std::size_t before = held_count();
+    if (large.kept_bytes() / kSuperblockBytes > dirty_count_) {
+      count_purged(large.drop_oldest());
+      count -= std::min(count, before - held_count());
+      continue;
+    }
     while (whole != nullptr && whole->dirty == 0) {
       whole = whole->next;
     }
     purge_around(whole != nullptr ? at(whole, static_cast<std::size_t>(std::countr_zero(whole->dirty)))
                                   : dirty_.last);
-    count -= std::min(count, before - dirty_count_);
+    count -= std::min(count, before - held_count());
   }
 }
 
-bool Region::may_purge() const {
-  return premature_purges_ / kSuperblockBytes * kMsPerPrematurePurge <= settings.clock() - started_ms_;
-}
+bool Region::may_purge() const { return owed_ms_ <= run_ms(); }
 
 void Region::count_purged(std::size_t bytes) {
   purged_bytes_ += bytes;
   ++purges_;
-  const std::uint64_t now = settings.clock();
-  recently_purged_ = bytes + (now - last_purge_ms_ < settings.delay_ms ? recently_purged_ : 0);
-  last_purge_ms_ = now;
+  forget_old_purges(settings.clock());
+  purged_now_ += bytes;
+}
+
+// Forgets purges that are older than the delay.
+void Region::forget_old_purges(std::uint64_t now) {
+  const std::uint64_t half = settings.delay_ms / 2;
+  const std::uint64_t since = now - half_since_ms_;
+  if (since < half) {
+    return;
+  }
+  purged_before_ = since < 2 * half ? purged_now_ : 0;
+  purged_now_ = 0;
+  half_since_ms_ = now;
 }
 
 // Counts memory that was needed again soon after a purge.
 void Region::count_reused(std::size_t bytes) {
-  if (recently_purged_ == 0) {
+  if (purged_now_ + purged_before_ == 0) {
     return;
   }
-  if (settings.clock() - last_purge_ms_ >= settings.delay_ms) {
-    recently_purged_ = 0;
-  }
-  const std::size_t premature = std::min(bytes, recently_purged_);
-  recently_purged_ -= premature;
-  premature_purges_ += premature;
+  const std::uint64_t now = settings.clock();
+  forget_old_purges(now);
+  const std::size_t premature = std::min(bytes, purged_now_ + purged_before_);
+  const std::size_t before = std::min(premature, purged_before_);
+  purged_before_ -= before;
+  purged_now_ -= premature - before;
+  premature_bytes_ += premature;
+  const std::uint64_t run = now - started_ms_;
+  owed_ms_ = std::max(owed_ms_, run - std::min(run, kMaxSavedMs)) +
+             premature_bytes_ / kSuperblockBytes * kMsPerPrematurePurge;
+  premature_bytes_ %= kSuperblockBytes;
 }
 
 bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
@@ -342,7 +361,7 @@ bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
 }
 
 std::size_t Region::allowance() const {
-  return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large_bytes) / 4) / kSuperblockBytes;
+  return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large.bytes()) / 4) / kSuperblockBytes;
 }
 
 // Purges a free superblock and, in the same call, its dirty neighbours.
@@ -374,11 +393,13 @@ void Region::purge_around(Superblock* superblock) {
 }
 
 bool Region::purge_all() {
-  const bool any = dirty_count_ > 0;
+  const bool any = dirty_count_ > 0 || large.kept_bytes() > 0;
   while (dirty_count_ > 0) {
     purge_around(dirty_.last);
   }
-  recently_purged_ = 0;  // an explicit trim never counts as a premature purge
+  while (large.drop_oldest() > 0) {
+  }
+  purged_now_ = purged_before_ = 0;  // an explicit trim never counts as a premature purge
   return any;
 }
 

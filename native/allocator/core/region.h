@@ -18,18 +18,19 @@
 //
 // Purging. Free superblocks and freed large blocks keep their memory as long as it is at most the
 // allowance: a quarter of the memory in use, and at least `keep_bytes` (2 MiB). When there is more,
-// the region purges the oldest free superblocks at once, down to half of the allowance. So memory
-// falls without a clock, a thread or another call, even in a process that becomes idle.
+// the region purges free superblocks or unmaps large blocks at once, down to half of the allowance:
+// the oldest of the kind that holds more. So memory falls without a clock, a thread or another
+// call, even in a process that becomes idle.
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
 // by 4 ms of the process's run time (16 page faults take some 0.5 % of that). As long as more were
 // purged prematurely, the region purges nothing. So a program whose memory use goes up and down all
-// the time keeps its memory.
+// the time keeps its memory. At most ten seconds of run time are saved up for later purges.
 //
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
-// purging is throttled, the region purges free superblocks as long as these and the memory in use
-// exceed the peak of memory in use plus the allowance.
+// purging is throttled, the region purges free memory as long as this and the memory in use exceed
+// the peak of memory in use plus the allowance.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
 // wholly free chunks are purged first.
@@ -45,6 +46,7 @@
 #include "../platform/platform.h"
 #include "heap_layout.h"
 #include "huge_pages.h"
+#include "large.h"
 #include "list.h"
 #include "open_chunks.h"
 #include "superblock.h"
@@ -54,6 +56,7 @@ namespace heapwright::alloc {
 class Region {
  public:
   static constexpr std::uint64_t kMsPerPrematurePurge = 4;  // run time that pays for one superblock
+  static constexpr std::uint64_t kMaxSavedMs = 10'000;      // run time saved up for later purges
 
   struct Settings {
     std::size_t limit_bytes = SIZE_MAX;  // of the region and of large blocks together
@@ -81,7 +84,7 @@ class Region {
   void give(Superblock* first, std::size_t count);
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
   bool grow(Superblock* first, std::size_t count, std::size_t wanted);
-  // Purges all free superblocks. Returns whether any held memory.
+  // Purges all free superblocks and unmaps all freed large blocks. Returns whether there were any.
   bool purge_all();
 
   // Also unmaps the free chunks at the end. For use when address space or the limit is exhausted.
@@ -114,14 +117,16 @@ class Region {
   [[nodiscard]] Superblock* next_used(Superblock* after) const;
 
   Settings settings;
-  std::size_t large_bytes = 0;  // in large blocks; counts towards the limit
-  std::size_t kept_bytes = 0;   // in freed large blocks whose mappings are kept
-  std::size_t heaps = 0;        // that have a thread; 0: the only heap. Atomic: no lock guards it
+  Large large;            // blocks with mappings of their own, in use or kept: memory like superblocks
+  std::size_t heaps = 0;  // that have a thread; 0: the only heap. Atomic: no lock guards it
 
-  // How many superblocks' worth of memory must be purged now.
-  [[nodiscard]] std::size_t excess() const;
-  // Purges free superblocks above the peak, even while purging is throttled: see 'Peak'.
-  void purge_excess();
+  // Address space of chunks and of large blocks: what the limit applies to.
+  [[nodiscard]] std::size_t mapped_bytes() const { return bytes_ + large.mapped_bytes(); }
+  // Return free memory to the kernel if there is too much. Must be called after large blocks have
+  // changed: the first when memory in use has grown (see 'Peak'), the second when it has fallen (see
+  // 'Purging'). What grows may want the free memory at once, so 'Purging' has to wait.
+  void purge_above_peak();
+  void purge_above_allowance();
   // Record that other code has purged memory, or has obtained memory from the kernel again.
   void count_purged(std::size_t bytes);
   void count_reused(std::size_t bytes);
@@ -169,7 +174,12 @@ class Region {
   [[nodiscard]] std::uint64_t run_ms() const { return settings.clock() - started_ms_; }
   Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
-  void purge(std::size_t count);  // `count` free superblocks, or all that hold memory
+  // Free memory, in superblocks.
+  [[nodiscard]] std::size_t held_count() const {
+    return dirty_count_ + large.kept_bytes() / kSuperblockBytes;
+  }
+  void purge(std::size_t count);  // so many superblocks of free memory, or all
+  void forget_old_purges(std::uint64_t now);
   void purge_around(Superblock* superblock);
 
   std::uintptr_t base_ = 0;
@@ -188,9 +198,13 @@ class Region {
   std::size_t dirty_count_ = 0;
   std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill
   std::uint64_t started_ms_ = 0;
-  std::uint64_t last_purge_ms_ = 0;
-  std::size_t recently_purged_ = 0;   // bytes; premature if they are needed again soon
-  std::size_t premature_purges_ = 0;  // bytes
+  // Bytes purged in the present half of `delay_ms` and in the one before: premature if they are
+  // needed again now.
+  std::size_t purged_now_ = 0;
+  std::size_t purged_before_ = 0;
+  std::uint64_t half_since_ms_ = 0;  // the beginning of the present half
+  std::uint64_t owed_ms_ = 0;        // run time that premature purges have used up
+  std::size_t premature_bytes_ = 0;  // not counted in owed_ms_ yet: less than a superblock
   std::size_t purged_bytes_ = 0;
   std::size_t purges_ = 0;
 };

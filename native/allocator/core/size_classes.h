@@ -53,7 +53,7 @@ struct SizeClasses {
   // or 0.
   static constexpr std::size_t aligned(std::size_t size, std::size_t alignment) {
     for (std::size_t number = of(size); number < kCount; ++number) {
-      if (bytes(number) % alignment == 0) {
+      if ((bytes(number) & (alignment - 1)) == 0) {
         return number;
       }
     }

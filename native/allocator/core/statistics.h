@@ -30,8 +30,8 @@ struct Statistics {
 // the pool's lock. Owners may be changing their superblocks meanwhile: then the numbers are close
 // to the truth.
 inline Statistics count_memory(const Pool& pool) {
-  const Large& large = pool.large;
   const Region& region = pool.region;
+  const Large& large = region.large;
   Statistics result{region.statistics(), large.bytes(), large.count(), large.bytes(), 0, 0};
   for (Superblock* s = region.next_used(nullptr); s != nullptr; s = region.next_used(s)) {
     const Kind kind = kind_of(s);

@@ -15,6 +15,8 @@ void OwnedSuperblocks<C>::become_threaded(Pool& pool) {
       RemoteQueue::of(s).reset();
       if (!s->queued) {
         RemoteQueue::of(s).disown();
+      } else if (s->quick_limit != 0) {
+        allow_quick_returns(s, true);  // from now on with a reserve for remote frees
       }
     }
   }
@@ -53,7 +55,7 @@ void OwnedSuperblocks<C>::become_owner(Superblock* superblock) {
   __atomic_store_n(&pool_->region.tag(memory_of(superblock)), tag, __ATOMIC_RELAXED);
   store_shared(superblock->owner, static_cast<void*>(this));
   __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);
-  allow_quick_returns(superblock);
+  allow_quick_returns(superblock, pool_->threaded);
 }
 
 // Gives up a superblock all of whose blocks have been handed out, unless remotely freed blocks have

@@ -48,8 +48,11 @@ class Library {
   }
 
   void* allocate_slow(std::size_t bytes) {
-    return with_heap([=](Heap<C>& heap) {
-      void* const block = heap.allocate(bytes);  // for a thread's heap this is the fast path
+    return with_heap([=, this](Heap<C>& heap) {
+      void* block = nullptr;
+      if (C::kStartsSingleThreaded && pool_.threaded) {  // for the thread's heap this is the fast path
+        block = heap.allocate(bytes);
+      }
       return block != nullptr ? block : heap.allocate_slow(bytes);
     });
   }
@@ -76,7 +79,7 @@ class Library {
     return with_heap([=](Heap<C>& heap) { return heap.resize(address, bytes); });
   }
   bool trim() {
-    return with_heap([](Heap<C>& heap) { return heap.trim(); });
+    return with_heap([](Heap<C>& heap) { return heap.trim(true); });
   }
   Statistics statistics() {
     return with_heap([](Heap<C>& heap) { return heap.statistics(); });
@@ -207,7 +210,7 @@ constexpr HeapLayout Library<C>::layout(const HeapLayout* self) const {
     FreeBits::describe(result);
   }
   pool_.region.describe(result);
-  pool_.large.describe(result);
+  pool_.region.large.describe(result);
   result.threaded = &pool_.threaded;
   first_heap_.describe(result);
   threads_.describe(result);

@@ -44,10 +44,10 @@ TEST_F(DepotLimitTest, BeforeTheFirstDecisionItIsSmall) {
 }
 
 TEST_F(DepotLimitTest, PrematureReturnsRaiseItForATime) {
-  EXPECT_FALSE(limit.is_raised());
+  EXPECT_FALSE(limit.may_fall());
   take_again(1024);  // 8 ms of 128 KiB
   limit.update(pool, 10 * kMiB);
-  EXPECT_TRUE(limit.is_raised());
+  EXPECT_TRUE(limit.may_fall());
   EXPECT_TRUE(limit.allows(16 * kMiB));
   EXPECT_FALSE(limit.allows(16 * kMiB + 1));
   now_ms += 7;
@@ -56,7 +56,7 @@ TEST_F(DepotLimitTest, PrematureReturnsRaiseItForATime) {
   now_ms += 1;
   limit.update(pool, 10 * kMiB);
   EXPECT_FALSE(limit.allows(10 * kMiB));
-  EXPECT_FALSE(limit.is_raised());
+  EXPECT_FALSE(limit.may_fall());
 }
 
 TEST_F(DepotLimitTest, ManyHeapsShareWhatItIsRaisedTo) {
@@ -70,10 +70,10 @@ TEST_F(DepotLimitTest, ManyHeapsShareWhatItIsRaisedTo) {
 TEST_F(DepotLimitTest, ItIsRaisedForTheDelayAtMost) {
   take_again(1024 * 1024);
   limit.update(pool, 10 * kMiB);
-  EXPECT_TRUE(limit.is_raised());
+  EXPECT_TRUE(limit.may_fall());
   now_ms += pool.region.settings.delay_ms;
   limit.update(pool, 10 * kMiB);
-  EXPECT_FALSE(limit.is_raised());
+  EXPECT_FALSE(limit.may_fall());
 }
 
 TEST_F(DepotLimitTest, SmallAmountsAddUp) {
@@ -108,14 +108,14 @@ TEST_F(DepotLimitTest, OldRefusalsAreForgotten) {
   limit.update(pool, 10 * kMiB);
   now_ms += 2;  // of two refusals, not of a hundred
   limit.update(pool, 10 * kMiB);
-  EXPECT_FALSE(limit.is_raised());
+  EXPECT_FALSE(limit.may_fall());
 }
 
 TEST_F(DepotLimitTest, AfterAResetNothingIsRaised) {
   take_again(1024);
   limit.reset();
   limit.update(pool, 10 * kMiB);
-  EXPECT_FALSE(limit.is_raised());
+  EXPECT_FALSE(limit.may_fall());
 }
 
 }  // namespace

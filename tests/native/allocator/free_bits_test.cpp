@@ -31,7 +31,7 @@ class FreeBitsTest : public testing::Test {
     const std::size_t number = Classes::of(bytes);
     std::vector<Block*> blocks;
     while (blocks.size() < kSuperblockBytes / Classes::bytes(number)) {
-      for (Block* block = owned.refill(number, 64).blocks.first; block != nullptr; block = block->next) {
+      for (Block* block = owned.refill(number, 64).first; block != nullptr; block = block->next) {
         blocks.push_back(block);
       }
     }
@@ -135,10 +135,10 @@ TEST_F(FreeBitsTest, ScatteredBlocksLeaveTheirSuperblockInOrder) {
   EXPECT_EQ(owned.return_blocks(linked(blocks), Owned::Returned::kScattered), nullptr);
   EXPECT_EQ(owned.purger().idle_bytes(), 501 * 64U);
   std::ranges::sort(blocks);
-  EXPECT_EQ(owned.refill(Classes::of(64), 64).blocks.count, 1U) << "the list first";
+  EXPECT_EQ(owned.refill(Classes::of(64), 64).count, 1U) << "the list first";
   std::vector<Block*> again;
   while (again.size() < 500) {
-    const auto part = members(owned.refill(Classes::of(64), 64).blocks);
+    const auto part = members(owned.refill(Classes::of(64), 64));
     again.insert(again.end(), part.begin(), part.end());
   }
   EXPECT_EQ(again, blocks);
@@ -165,8 +165,8 @@ TEST_F(FreeBitsTest, AScatteredListWithACycleIsReportedAndEnds) {
     blocks[6]->next = blocks[9];
     owned.return_blocks({list.first, 3}, Owned::Returned::kScattered);
     EXPECT_EQ(reports, std::vector<Reported>({{blocks[9], Fault::kDoubleFree}}));
-    EXPECT_EQ(owned.refill(Classes::of(64), 64).blocks.count, 1U) << "the list first";
-    EXPECT_EQ(owned.refill(Classes::of(64), 64).blocks.count, 3U);
+    EXPECT_EQ(owned.refill(Classes::of(64), 64).count, 1U) << "the list first";
+    EXPECT_EQ(owned.refill(Classes::of(64), 64).count, 3U);
   }
 }
 

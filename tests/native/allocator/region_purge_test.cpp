@@ -126,11 +126,11 @@ TEST_F(RegionPurgeTest, KeptMemoryMakesWay) {
   give(take(100));
   give(take(100));
   ASSERT_EQ(dirty(), 100U) << "the first purge was premature";
-  region.large_bytes = kKeep * kSuperblockBytes;
-  region.purge_excess();
+  region.large.allocate(kKeep * kSuperblockBytes, 1);
+  region.purge_above_peak();
   EXPECT_EQ(dirty(), 100U) << "as many as were in use, and what may be kept";
-  region.large_bytes = 80 * kSuperblockBytes;
-  region.purge_excess();
+  region.large.allocate((80 - kKeep) * kSuperblockBytes, 1);
+  region.purge_above_peak();
   EXPECT_LE(dirty(), 20 + region.allowance());
 }
 
@@ -191,6 +191,49 @@ TEST_F(RegionPurgeTest, MemoryNeededAgainLaterIsNoPrematurePurge) {
     EXPECT_LE(dirty(), kKeep);
     test::now_ms += region.settings.delay_ms;
   }
+}
+
+// Further purges do not make older ones recent.
+TEST_F(RegionPurgeTest, OnlyRecentPurgesArePremature) {
+  give(take(1000));
+  for (int i = 0; i < 20; ++i) {
+    test::now_ms += region.settings.delay_ms / 4;
+    region.count_purged(1);
+  }
+  give(take(1000));
+  EXPECT_LE(dirty(), kKeep) << "nothing was premature";
+}
+
+// A process that has run for a day may not purge prematurely for hours.
+TEST_F(RegionPurgeTest, RunTimeIsSavedUpForAWhileOnly) {
+  constexpr std::size_t kOnce = 2 * (kSuperblocksInChunk - 1);
+  test::now_ms += 86'400'000;
+  while (dirty() < kOnce) {
+    ASSERT_LE(purged_bytes() / kSuperblockBytes,
+              Region::kMaxSavedMs / Region::kMsPerPrematurePurge + 2 * kOnce);
+    give(take(kOnce));
+  }
+}
+
+// Freed large blocks and free superblocks share one allowance.
+TEST_F(RegionPurgeTest, ALargeBlockThatIsFreedTakesFreeSuperblocksAlong) {
+  void* const large = region.large.allocate(1000 * kSuperblockBytes, 1);
+  region.purge_above_peak();
+  give(take(100));
+  ASSERT_GT(dirty(), 2 * kKeep);
+  region.large.free(large);
+  region.purge_above_allowance();
+  EXPECT_LE(dirty(), kKeep);
+  EXPECT_EQ(region.large.kept_bytes(), 0U) << "of the two kinds it was the larger";
+}
+
+TEST_F(RegionPurgeTest, SuperblocksThatAreFreedTakeFreedLargeBlocksAlong) {
+  const auto taken = take(1000);
+  region.large.free(region.large.allocate(100 * kSuperblockBytes, 1));
+  region.purge_above_allowance();
+  ASSERT_EQ(region.large.kept_bytes(), 100 * kSuperblockBytes);
+  give(taken);
+  EXPECT_EQ(region.large.kept_bytes(), 0U);
 }
 
 TEST_F(RegionPurgeTest, TheDelayIsASetting) {

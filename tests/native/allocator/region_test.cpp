@@ -169,7 +169,7 @@ TEST_P(RegionTest, StopsAtItsLimitAndGoesOnAfterSomethingIsGiven) {
 
 TEST_P(RegionTest, LargeBlocksCountTowardsTheLimit) {
   region.settings.limit_bytes = 5 * kChunkBytes;
-  region.large_bytes = 3 * kChunkBytes + 1;
+  ASSERT_NE(region.large.allocate(3 * kChunkBytes + 1, 1), nullptr);
   std::size_t count = 0;
   while (take(1) != nullptr) {
     ++count;
