@@ -186,6 +186,18 @@ def test_memory_goes_back_after_many_phases(exgen: Malloc, cases: Path) -> None:
     assert later - before < (full - before) / 4, f"of {full - before}: {after - before}, after 2 s {later - before}"
 
 
+def test_blocks_of_zeros_do_not_pile_up(exgen: Malloc, cases: Path) -> None:
+    """A freed mapping cannot serve calloc as it is. Sixteen of them were kept beside the one in use."""
+    assert numbers(exgen.run(cases, "zeros"))[0] < 2 * 24 * MIB
+
+
+def test_a_large_block_that_is_freed_takes_what_was_kept_along(exgen: Malloc, cases: Path) -> None:
+    """Free small blocks may keep a quarter of the memory in use: much less, after the large block is free."""
+    before, full, after = numbers(exgen.run(cases, "large"))
+    assert full - before > 240 * MIB
+    assert after - before < 4 * MIB, f"{after - before} bytes kept of {full - before}"
+
+
 def test_trim_gives_the_rest_back(exgen: Malloc, cases: Path) -> None:
     before, first, after, second = numbers(exgen.run(cases, "trim"))
     assert (first, second) == (1, 0)

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #define MANY 5000
+#define ZEROS (24UL << 20)
+#define LARGE (160UL << 20)
 
 static void *others[MANY];
 
@@ -124,6 +126,26 @@ int main(int count, char **words) {
     const long after = resident();
     sleep(2);
     printf("%ld %ld %ld %ld\n", before, full, after, resident());
+  } else if (strcmp(what, "zeros") == 0) { /* resident: the most, while one block of zeros is in use at a time */
+    long most = 0;
+    free(malloc(100)); /* the run time that pays for purges begins with the first small block */
+    for (int i = 0; i < 40; ++i) {
+      char *const zeros = calloc(1, ZEROS);
+      memset(zeros, 1, ZEROS);
+      const long now = resident();
+      most = now > most ? now : most;
+      free(zeros);
+    }
+    printf("%ld\n", most);
+  } else if (strcmp(what, "large") == 0) { /* resident: before, full, after the last free, that of a large block */
+    const long before = resident();
+    char *const large = malloc(LARGE);
+    memset(large, 1, LARGE);
+    fill(20000);
+    const long full = resident();
+    drop();
+    free(large);
+    printf("%ld %ld %ld\n", before, full, resident());
   } else if (strcmp(what, "trim") == 0) {
     fill(500);
     drop();
