@@ -250,6 +250,11 @@ def test_the_line_that_measures_a_configuration_by_hand(tuning: Callable[..., Tu
     assert measure_command(CONFIGS[1], fed, 3) == (
         "heapwright measure -n 3 --success 0,1 --stdin '/my data/in' -- true"
     )
+    inside = replace(plain, workload={"container": {"image": "app:1", "args": ["--memory", "1g"]}})
+    assert measure_command(CONFIG, inside, 3) == (
+        "heapwright measure --container app:1 '--container-args=--memory 1g' --env GLIBC_TUNABLES=glibc.malloc.mxfast=0"
+        " -n 3 -- true"
+    )
 
 
 def test_the_line_of_a_workload_file_names_it_and_its_test_input(tuning: Callable[..., Tuning]) -> None:

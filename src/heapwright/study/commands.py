@@ -38,7 +38,8 @@ def measure_command(config: Config, view: StudyView, runs: int = 10) -> str:
         if container:
             start = []
             words += ["--container", container["image"]]
-            words += ["--container-args", shlex.join(container["args"])] if container["args"] else []
+            # one word, because the value begins with a hyphen
+            words += [f"--container-args={shlex.join(container['args'])}"] if container["args"] else []
             words += [word for k, v in config.env.items() for word in ("--env", f"{k}={v}")]
         success = view.workload.get("success") or [0]
         words += ["-n", str(runs)]
