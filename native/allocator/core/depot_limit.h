@@ -6,7 +6,9 @@
 // premature: its time is lost. Each premature return of kBytesPerMs raises the limit for a
 // millisecond. So returning and taking again costs some 2 % of the time at most, and a burst that
 // recurs stays in the depot. There is no limit while the region does not purge: it would keep free
-// superblocks, too.
+// superblocks, too. When it purges again, the limit returns only if the depot has held more than
+// its share all the time for the purge delay, or if it has doubled: a depot that a burst empties
+// now and then is in use.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +28,7 @@ class DepotLimit {
 
   [[nodiscard]] bool allows(std::size_t bytes) const { return bytes <= bytes_; }
   // Whether it is above the share, and has to be decided anew now and then.
-  [[nodiscard]] bool may_fall() const { return raised_; }
+  [[nodiscard]] bool may_fall() const { return raised_ || unlimited_; }
   // Whether it has fallen far below the `bytes` of a depot, so that half of them should return.
   [[nodiscard]] bool is_far_below(std::size_t bytes) const { return bytes - bytes / 5 > bytes_; }
   void reset() { *this = {}; }
@@ -42,6 +44,8 @@ class DepotLimit {
       premature_bytes_ += static_cast<std::size_t>(premature) * Classes::bytes(class_number);
     }
   }
+  // A list has left the depot, which holds `bytes` now.
+  void after_pop(std::size_t bytes) { low_bytes_ = std::min(low_bytes_, bytes); }
   // Decides anew, for a depot of `bytes`. The caller holds the pool's lock.
   void update(const Pool& pool, std::size_t bytes) {
     const std::uint64_t now = pool.region.settings.clock();
@@ -54,16 +58,28 @@ class DepotLimit {
     raised_until_ms_ = std::min(from + premature_bytes_ / kBytesPerMs, now + delay);
     premature_bytes_ %= kBytesPerMs;
     const std::size_t share = pool.depot_share();
-    raised_ = share == SIZE_MAX || now < raised_until_ms_;
+    raised_ = share != SIZE_MAX && now < raised_until_ms_;
+    const bool unlimited =
+        share == SIZE_MAX || (unlimited_ && bytes <= bytes_ && is_in_use(share, now, delay));
     if (share == SIZE_MAX) {
       bytes_ = std::max(kMinBytes, 2 * bytes);  // the heap looks again when the depot has doubled
-    } else {
+    }
+    if (share == SIZE_MAX || now - low_since_ms_ >= delay) {
+      low_bytes_ = bytes;
+      low_since_ms_ = now;
+    }
+    unlimited_ = unlimited;
+    if (!unlimited) {
       bytes_ =
           std::max({kMinBytes, share, raised_ ? std::min(kRaisedBytes, kAllRaisedBytes / pool.heaps()) : 0});
     }
   }
 
  private:
+  // Whether an unlimited depot has held at most its share at some time, or was not watched for long.
+  [[nodiscard]] bool is_in_use(std::size_t share, std::uint64_t now, std::uint64_t delay) const {
+    return now - low_since_ms_ < delay || low_bytes_ <= share;
+  }
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kBytesPerMs = 128 * 1024;
   // The raised limits of one heap and of all heaps together. Only an active heap lowers its limit
@@ -73,6 +89,9 @@ class DepotLimit {
 
   std::size_t bytes_ = kMinBytes;
   bool raised_ = false;
+  bool unlimited_ = false;
+  std::size_t low_bytes_ = 0;  // the least that the depot has held
+  std::uint64_t low_since_ms_ = 0;
   std::array<std::int64_t, Classes::kCount> refused_{};  // blocks of each class, not taken again so far
   std::size_t premature_bytes_ = 0;                      // taken again, and not yet paid for
   std::uint64_t counted_since_ms_ = 0;

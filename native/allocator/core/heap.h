@@ -120,6 +120,15 @@ class Heap {
     return block != nullptr ? hand_out(block, bytes) : nullptr;
   }
 
+  // The same for all sizes with a class, with a few instructions more.
+  void* allocate_class_from_list(std::size_t bytes) {
+    if (bytes > kLargestClassBytes - Cache::kMarkBytes) {
+      return nullptr;
+    }
+    Block* const block = cache_.take_from(Classes::of(bytes + Cache::kMarkBytes));
+    return block != nullptr ? hand_out(block, bytes) : nullptr;
+  }
+
   // The fast path of free, of any address. Where it does not return kDone, call finish_free(). It
   // does not notice interior pointers or double frees. `freed_as`: size, alignment and operator
   // that the caller names; hardened builds compare them with the block's mark.
@@ -291,8 +300,9 @@ class Heap {
   // free makes a cycle, which stays in the list of the class until a check finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
-  static constexpr int kMaxHalvings = 8;         // of a depot at a time
-  static constexpr std::uint64_t kIdleMs = 100;  // without a move, after which a depot is idle
+  static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
+  static constexpr int kMaxHalvings = 8;                  // of a depot at a time
+  static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
   // neighbours again. If other threads free such blocks, they return at once, because links lead

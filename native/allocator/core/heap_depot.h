@@ -77,7 +77,7 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     return;
   }
   obtained_[class_number] -= charge(list);
-  const bool looks = depot_limit_.may_fall() && stored_lists_ % kListsPerCheck == 0;
+  const bool looks = depot_limit_.may_fall() && stored_lists_ % kListsPerDecision == 0;
   if ((looks || !depot_limit_.allows(depot_.bytes())) && !make_room()) [[unlikely]] {
     depot_limit_.add_refused(class_number, charge(list));
     return_list(list);

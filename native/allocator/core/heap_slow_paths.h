@@ -77,6 +77,7 @@ bool Heap<C>::refill(std::size_t class_number) {
         depot_.push(class_number, rest, pool_->threaded);
       }
     }
+    depot_limit_.after_pop(depot_.bytes());
     cache_.fill(class_number, list.first, list.count);
     return true;
   }

@@ -181,6 +181,8 @@ class ThreadCache {
  private:
   // With fewer blocks, malloc would hand out large blocks that are not in the CPU's caches.
   static constexpr std::size_t kMinBlocks = 8;
+  // A list of at most so many blocks, and of half the maximum, is short.
+  static constexpr std::int32_t kShort = 16;
 
   HEAPWRIGHT_INLINE FreeList& list_at(std::size_t offset) {
     return *reinterpret_cast<FreeList*>(reinterpret_cast<char*>(lists_.data()) + offset);
@@ -201,7 +203,7 @@ BlockChain ThreadCache<C>::take_full(std::size_t number) {
   const std::int32_t max = max_blocks(number);
   std::int32_t length = 0;
   for (const Block* block = list.head; block != nullptr; block = next_of<C>(*pool_, block)) {
-    if (++length > max / 8) {
+    if (++length > std::min(max / 2, kShort)) {
       return take_all(number);
     }
   }

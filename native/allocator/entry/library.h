@@ -48,6 +48,9 @@ class Library {
   }
 
   void* allocate_slow(std::size_t bytes) {
+    if (void* const block = fast().allocate_class_from_list(bytes); block != nullptr) {
+      return block;
+    }
     return with_heap([=, this](Heap<C>& heap) {
       void* block = nullptr;
       if (C::kStartsSingleThreaded && pool_.threaded) {  // for the thread's heap this is the fast path

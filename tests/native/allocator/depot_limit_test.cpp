@@ -111,6 +111,48 @@ TEST_F(DepotLimitTest, OldRefusalsAreForgotten) {
   EXPECT_FALSE(limit.may_fall());
 }
 
+// The region does not purge: no limit. Later it does.
+class UnlimitedDepotTest : public DepotLimitTest {
+ protected:
+  UnlimitedDepotTest() {
+    pool.region.give(pool.region.take(60), 60);
+    pool.region.take(60);  // the purge was premature: 60 times 4 ms
+    limit.update(pool, 100 * kMiB);
+  }
+  ~UnlimitedDepotTest() override { abandon(pool.region); }
+};
+
+TEST_F(UnlimitedDepotTest, ItMayHoldTwiceAsMuch) {
+  EXPECT_TRUE(limit.allows(200 * kMiB));
+  EXPECT_TRUE(limit.may_fall());
+}
+
+TEST_F(UnlimitedDepotTest, ADepotInUseStaysUnlimited) {
+  for (int i = 0; i < 10; ++i) {
+    now_ms += pool.region.settings.delay_ms / 2;
+    limit.after_pop(kMiB);
+    limit.update(pool, 100 * kMiB);
+    EXPECT_TRUE(limit.allows(200 * kMiB)) << i;
+  }
+}
+
+TEST_F(UnlimitedDepotTest, OneThatIsNotUsedHasALimitAgain) {
+  for (int i = 0; i < 10; ++i) {
+    now_ms += pool.region.settings.delay_ms / 2;
+    limit.after_pop(99 * kMiB);
+    limit.update(pool, 100 * kMiB);
+  }
+  EXPECT_FALSE(limit.allows(99 * kMiB));
+  EXPECT_FALSE(limit.may_fall());
+}
+
+TEST_F(UnlimitedDepotTest, OneThatHasDoubledHasALimitAgain) {
+  now_ms += pool.region.settings.delay_ms;
+  limit.after_pop(0);
+  limit.update(pool, 201 * kMiB);
+  EXPECT_FALSE(limit.allows(99 * kMiB));
+}
+
 TEST_F(DepotLimitTest, AfterAResetNothingIsRaised) {
   take_again(1024);
   limit.reset();
