@@ -294,7 +294,7 @@ def test_of_pure_noise_the_step_is_the_noise_step() -> None:
     rng = random.Random(2)
     found = smoothness([rng.gauss(0, 0.02) for _ in range(2000)], [2000], 0.02, [], False)
     assert found.step == pytest.approx(found.noise_step, rel=0.05)
-    assert found.verdict == "flat as far as the noise lets see"
+    assert found.verdict == "flat within the noise"
 
 
 def test_nothing_to_say_of_a_point_and_of_a_plain() -> None:
@@ -383,7 +383,7 @@ def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
     assert landscape.best.ratio == pytest.approx(0.9)
     assert not landscape.gains
     assert not landscape.differs
-    assert landscape.smoothness.verdict == "flat as far as the noise lets see"
+    assert landscape.smoothness.verdict == "flat within the noise"
     text = " ".join("\n".join(lines(landscape, 80)).split())
     assert (
         f"no point is shown to be better than the default: the lowest of the sweep, size={landscape.best.values[0]}"

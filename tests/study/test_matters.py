@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heapwright.measure.parts import Parts
 from heapwright.study.matters import (
     CALL_S,
-    COUNTED_LATE,
+    PEAK_JITTER_BYTES,
     Default,
     Heap,
     cpu_bound,
@@ -45,7 +45,7 @@ def memory(seen: Default, recording: Heap | None = None) -> float:
     """The bound in MiB of the peak, without what equal runs differ by."""
     bound = memory_bound(seen, recording)
     assert bound is not None
-    return (bound * seen.peak - COUNTED_LATE - seen.spread) / MIB
+    return (bound * seen.peak - PEAK_JITTER_BYTES - seen.spread) / MIB
 
 
 def said(seen: Default, recording: Heap | None = None) -> str:
@@ -55,7 +55,7 @@ def said(seen: Default, recording: Heap | None = None) -> str:
     return known.sentence
 
 
-def test_without_a_recording_all_anonymous_memory_may_be_won() -> None:
+def test_without_a_recording_all_anonymous_memory_may_be_saved() -> None:
     assert memory(default()) == pytest.approx(90)
 
 
@@ -90,7 +90,7 @@ def test_a_recording_of_another_process_bounds_no_memory() -> None:
 
 
 def test_equal_runs_that_differ_widen_the_bound() -> None:
-    assert memory_bound(default(spread=5 * MIB), None) == pytest.approx((95 * MIB + COUNTED_LATE) / (100 * MIB))
+    assert memory_bound(default(spread=5 * MIB), None) == pytest.approx((95 * MIB + PEAK_JITTER_BYTES) / (100 * MIB))
 
 
 def test_cpu_time_counts_the_system_the_calls_and_the_bytes_of_all_processes() -> None:
@@ -105,13 +105,14 @@ def test_cpu_time_counts_the_system_the_calls_and_the_bytes_of_all_processes() -
 
 def test_without_a_recording_cpu_time_is_not_known() -> None:
     assert cpu_bound(default(), None) is None
-    assert "what can be won in CPU time is not known" in said(default())
+    assert "the possible saving of CPU time is unknown" in said(default())
 
 
 def test_threads_that_call_malloc_often_may_wait_most_of_the_time() -> None:
     assert cpu_bound(default(threads=4), heap(70)) == 1.0
-    assert "of CPU time perhaps most, because 4 threads call malloc 2 M times a second" in said(
-        default(threads=4), heap(70)
+    assert said(default(threads=4), heap(70)) == (
+        "At most 23% of peak memory can be saved; the saving of CPU time has no upper bound, because 4 threads call"
+        " malloc 2 M times a second."
     )
     rare = cpu_bound(default(threads=4), heap(70, events=1e3))
     assert rare is not None
@@ -139,30 +140,28 @@ def test_a_bound_is_a_share_and_a_recording_never_raises_it(
 
 def test_the_sentence_has_both_bounds() -> None:
     assert said(default(cpu_s=5.0), heap(70)).startswith("At most 23% of peak memory and at most ")
-    assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be won here.")
+    assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be saved.")
 
 
 def test_memory_that_may_be_a_runtimes_gives_no_bound() -> None:
     java = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), cpu_s=5.0)
-    assert said(java) == "What can be won here is not known before its allocations are recorded."
+    assert said(java) == "The possible saving is unknown until this program's allocations are recorded."
     assert said(java, heap(4)).startswith("At most 7% of peak memory and at most "), "the recording knows malloc's part"
     late = said(replace(java, peak=200 * MIB), heap(4))
     assert late.startswith("At most ")
-    assert late.endswith("% of CPU time can be won here; it is not known how much of its peak memory malloc holds.")
-    assert said(default()).startswith("At most 90% of peak memory can be won here; "), (
-        "most of it is the C library's heap"
-    )
+    assert late.endswith("% of CPU time can be saved; malloc's part of this program's peak memory is unknown.")
+    assert said(default()).startswith("At most 90% of peak memory can be saved; "), "most of it is the C library's heap"
 
 
 def test_malloc_that_holds_little_is_not_worth_a_search() -> None:
     pages = default(parts=Parts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2), sys_s=0.0)
     assert said(pages).startswith(
-        "Malloc holds at most 1% of this program's peak memory, 96% is pages of files:"
-        " there is next to nothing to win of memory; "
+        "Malloc holds at most 1% of this program's peak memory, and 96% is pages of files:"
+        " malloc can save almost no memory; "
     )
     assert memory(pages) == pytest.approx(1)
     quiet = replace(pages, parts=Parts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), cpu_s=100.0)
-    assert "there is next to nothing to win of memory; at most 5% of CPU time can be won." in said(
+    assert "malloc can save almost no memory; at most 5% of CPU time can be saved." in said(
         quiet, heap(0, events=10, asked_bytes=10.0)
     )
 

@@ -34,7 +34,7 @@ def confirmed(memory: float, cpu: float, mib: float = 100) -> dict[str, Confirma
     [
         (0.80, 1.00, 100, ""),
         (0.80, 1.05, 100, ""),
-        (0.80, 1.08, 100, "CPU time +8.0% is a steep price for peak resident memory −20.0%"),
+        (0.80, 1.08, 100, "CPU time +8.0% costs too much for peak resident memory −20.0%"),
         (0.972, 1.657, 15, "the gain is too small to matter (peak resident memory −2.8%, 430.1 KiB)"),
         (0.946, 1.0, 2, "the gain is too small to matter (peak resident memory −5.4%, 110.6 KiB)"),
         (0.995, 1.0, 1000, "the gain is too small to matter (peak resident memory −0.5%, 5.0 MiB)"),

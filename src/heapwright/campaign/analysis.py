@@ -285,7 +285,8 @@ class Search:
         version: of heapwright.
         created: when the study began, UTC in ISO 8601.
         host: the machine, as `measure.host.describe_host` describes it.
-        strayed: number of configurations of an earlier course of the search (`study.meta`).
+        not_repeated: number of configurations that the method proposed before an interruption and not again
+            (`study.meta`).
     """
 
     runs: list[EvaluationRun]
@@ -295,7 +296,7 @@ class Search:
     version: str
     created: str
     host: dict[str, Any]
-    strayed: int = 0
+    not_repeated: int = 0
 
 
 def read_search(study: Path) -> Search:

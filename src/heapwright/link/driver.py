@@ -49,7 +49,7 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
     """Runs the command; returns its exit status.
 
     Raises:
-        UsageError: the command is not to be found.
+        UsageError: the command was not found.
         HeapwrightError: this installation lacks the link step.
     """
     program = shutil.which(command[0])

@@ -35,7 +35,7 @@ from heapwright.study.claim import (
 )
 from heapwright.study.cold_pages import with_cold_pages
 from heapwright.study.confirmation import judge
-from heapwright.study.evaluations import evaluations_of, quality_of, strayed_sentence
+from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
@@ -162,7 +162,7 @@ def view_of(store: Store) -> StudyView:
             *_warnings(runs, calibrated, options, picks),
             *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
             *dropped,
-            *([strayed_sentence(meta.strayed)] if meta.strayed else []),
+            *([not_repeated_sentence(meta.strayed)] if meta.strayed else []),
             *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
             *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
         ],

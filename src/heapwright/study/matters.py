@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from heapwright.experiment.records import StoredRun
     from heapwright.study.store import Store
 
-NEXT_TO_NOTHING = 0.03  # a smaller share is not worth a search
-UNSURE = 0.25  # a bound on memory of which a larger share of the peak may not be malloc's bounds nothing
+MIN_WORTHWHILE_SHARE = 0.03  # a smaller share is not worth a search
+UNSURE = 0.25  # if more of the peak than this share may not be malloc's, no bound on memory is given
 # Seconds for a call of malloc: glibc takes 10 to 20 ns with a block in its caches, and a cache miss takes some 100 ns.
 CALL_S = 50e-9
 BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
@@ -48,7 +48,7 @@ BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
 LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55))
 # Bytes by which the peaks of equal runs may differ: the kernel sums the resident pages of each core in batches, and
 # maps a varying number of library pages around each fault.
-COUNTED_LATE = 128 << 10
+PEAK_JITTER_BYTES = 128 << 10
 CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
 _MOST_OF_TREE = 0.5  # share of a tree's memory
 _MOST = 0.95  # the largest bound on CPU time, unless there is none
@@ -145,11 +145,11 @@ def memory_bound(default: Default, heap: Heap | None) -> float | None:
     heap = _of_busiest(default, heap)
     floor = max(0.0, heap.live_bytes - heap.untouched_bytes) if heap is not None else 0.0
     anonymous = default.peak - parts.program - parts.files - parts.stacks
-    if floor > _CONSISTENT * anonymous + default.spread + COUNTED_LATE:
+    if floor > _CONSISTENT * anonymous + default.spread + PEAK_JITTER_BYTES:
         floor = 0.0  # more than was ever resident: parts of small blocks were never touched, so nothing is known
     # File pages may come and go beside the heap; the program stays.
     savable = min(held, default.peak - parts.program - parts.stacks - floor)
-    return min(1.0, (max(0.0, savable) + default.spread + COUNTED_LATE) / default.peak)
+    return min(1.0, (max(0.0, savable) + default.spread + PEAK_JITTER_BYTES) / default.peak)
 
 
 def cpu_bound(default: Default, heap: Heap | None) -> float | None:
@@ -228,35 +228,35 @@ def sentence(matters: Matters) -> str:
     if matters.busiest and matters.busiest_share is not None:
         busiest = f" ({_percent(matters.busiest_share)} of its memory is {matters.busiest}'s)"
     if cpu is None:
-        time = "what can be won in CPU time is not known before its allocations are recorded"
+        time = "the possible saving of CPU time is unknown until the program's allocations are recorded"
     elif cpu >= 1:
         often = show_count(matters.calls_per_cpu_s or 0.0)
-        time = f"of CPU time perhaps most, because {matters.threads} threads call malloc {often} times a second"
+        time = (
+            "the saving of CPU time has no upper bound,"
+            f" because {matters.threads} threads call malloc {often} times a second"
+        )
     else:
         time = f"at most {_percent(cpu)} of CPU time"
     if memory is None:
-        known = "" if cpu is None else f"; {time} can be won here" if cpu < 1 else f"; {time}"
-        return f"The program ended before its memory could be read, so it is not known what can be won of it{known}."
-    if memory > NEXT_TO_NOTHING and (matters.unsure_share or 0.0) > UNSURE:
+        known = "" if cpu is None else f"; {time} can be saved" if cpu < 1 else f"; {time}"
+        return f"The program ended before its memory could be read, so the possible saving of memory is unknown{known}."
+    if memory > MIN_WORTHWHILE_SHARE and (matters.unsure_share or 0.0) > UNSURE:
         if cpu is None:
-            return f"What can be won here is not known before its allocations are recorded{busiest}."
-        won = f"{_capital(time)}{' can be won here' if cpu < 1 else ''}"
-        return f"{won}; it is not known how much of its peak memory malloc holds{busiest}."
-    if memory > NEXT_TO_NOTHING:
-        if cpu is None:
-            return f"At most {_percent(memory)} of peak memory can be won here{busiest}; {time}."
-        if cpu >= 1:
-            return f"At most {_percent(memory)} of peak memory can be won here{busiest}, and {time}."
-        return f"At most {_percent(memory)} of peak memory and {time} can be won here{busiest}."
+            return f"The possible saving is unknown until this program's allocations are recorded{busiest}."
+        saved = f"{_capital(time)}{' can be saved' if cpu < 1 else ''}"
+        return f"{saved}; malloc's part of this program's peak memory is unknown{busiest}."
+    if memory > MIN_WORTHWHILE_SHARE:
+        if cpu is None or cpu >= 1:
+            return f"At most {_percent(memory)} of peak memory can be saved{busiest}; {time}."
+        return f"At most {_percent(memory)} of peak memory and {time} can be saved{busiest}."
     held = matters.held_share if matters.held_share is not None else 1.0
     what = f"malloc holds at most {_percent(held)} of this program's peak memory{_rest(matters)}{busiest}"
-    if held > NEXT_TO_NOTHING:
-        what = f"at most {_percent(memory)} of this program's peak memory can be won{busiest}"
-    if cpu is not None and cpu <= NEXT_TO_NOTHING:
-        return f"{_capital(what)}: there is next to nothing to win."
-    if cpu is None:
-        return f"{_capital(what)}: there is next to nothing to win of memory; {time}."
-    return f"{_capital(what)}: there is next to nothing to win of memory; {time}{'' if cpu >= 1 else ' can be won'}."
+    if held > MIN_WORTHWHILE_SHARE:
+        what = f"at most {_percent(memory)} of this program's peak memory can be saved{busiest}"
+    if cpu is not None and cpu <= MIN_WORTHWHILE_SHARE:
+        return f"{_capital(what)}: malloc can save almost nothing."
+    saved = " can be saved" if cpu is not None and cpu < 1 else ""
+    return f"{_capital(what)}: malloc can save almost no memory; {time}{saved}."
 
 
 _HOLDERS = {
@@ -268,12 +268,12 @@ _HOLDERS = {
 
 
 def _rest(matters: Matters) -> str:
-    """The largest holder of memory besides malloc: ', 95% is pages of files'."""
+    """The largest holder of memory besides malloc: ', and 95% is pages of files'."""
     shares = {name: share for name, share in matters.shares.items() if name in _HOLDERS}
     if not shares:
         return ""
     largest = max(shares, key=lambda name: shares[name])
-    return f", {_percent(shares[largest])} is {_HOLDERS[largest]}"
+    return f", and {_percent(shares[largest])} is {_HOLDERS[largest]}"
 
 
 def where_text(matters: Matters) -> str:
@@ -328,7 +328,7 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
     judged = judge(found) if len(found) == len(by_input) else None
     if store.meta.runtimes and store.meta.managed.get("reach") == "none":
         return None  # only the runtime's settings are searched, which these bounds do not limit
-    if judged is not None and store.meta.runtimes:  # a runtime's own settings may win more
+    if judged is not None and store.meta.runtimes:  # a runtime's own settings may save more
         text = judged.sentence
         return dataclasses.replace(judged, sentence=f"Malloc's settings alone: {text[:1].lower()}{text[1:]}")
     return judged

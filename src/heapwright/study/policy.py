@@ -84,7 +84,7 @@ class Policy(msgspec.Struct, frozen=True):
             losses = [c for c in tested if c.verdict == "worse"]
             cost = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in losses)
             gain = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in gains)
-            return f"{cost} is a steep price for {gain}"
+            return f"{cost} costs too much for {gain}"
         return ""
 
     @staticmethod
