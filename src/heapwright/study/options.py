@@ -57,12 +57,12 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         params: only these parameters; empty for all.
         warm_start: studies whose good settings are the first to be tried.
         runtime: search the settings of the program's runtime too.
-        expert: also search settings that can bite.
+        expert: also search settings that can slow down or break a program.
         meter: forced meter back end, or auto.
         callgrind, massif, massif_by: see MeterOptions.
         timeout: seconds a run may take; 0: ten times the default's, at least ten seconds.
         axes: of a landscape, KEY:LOW:HIGH:STEP each (`tuning.landscape`); empty for a study of `tune`.
-        replicates: how often a landscape measures every place.
+        replicates: runs of each point of a landscape.
         limits, prices: see `study.policy`.
         requires: texts of requirements (`study.requirement`).
         minify: drop settings without effect from the picks.
