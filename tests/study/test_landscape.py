@@ -20,7 +20,7 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.experiment.progress import Progress
 from heapwright.report.html import write_report
 from heapwright.report.landscape import lines
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.study.axes import axis_of, axis_text
 from heapwright.study.landscape_export import csv_text, landscape_json
 from heapwright.study.landscape_judge import landscape_result_of, neighbours, smoothness
@@ -69,7 +69,7 @@ class Sweeping:
         given = {"allocator": "toy", "axes": self.axes, **options}
         store, opts = open_or_begin(self.path, workload, [self.allocator], given, ["heapwright"])
         with store:
-            session = Session(store, workload, [self.allocator], opts, progress or Silent())
+            session = Session(store, workload, [self.allocator], opts, progress or SilentProgress())
             run(session) if run else sweep(session, metric)
 
     def landscape(self, metric: str = "") -> LandscapeResult:

@@ -68,9 +68,9 @@ def test_a_limit_holds_for_any_metric() -> None:
 def test_the_search_is_led_away_from_limits() -> None:
     aims = Aims(OBJECTIVES, Policy(limits={"cpu_s": 1.02}))
     within, beyond = (-0.1, math.log(1.01)), (-0.5, math.log(1.05))
-    assert aims.policy.steer(within, OBJECTIVES) == within
-    assert min(aims.policy.steer(beyond, OBJECTIVES)) > -0.5
-    assert aims.policy.steer(beyond, OBJECTIVES)[1] > math.log(1.05)
+    assert aims.policy.penalised_costs(within, OBJECTIVES) == within
+    assert min(aims.policy.penalised_costs(beyond, OBJECTIVES)) > -0.5
+    assert aims.policy.penalised_costs(beyond, OBJECTIVES)[1] > math.log(1.05)
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=-2%", "cpu=x", "nothing=1"])

@@ -20,7 +20,7 @@ LABELS = {MEMORY: "memory", CPU: "CPU", FAULTS: "page faults"}
 
 
 @dataclass(frozen=True)
-class Standing:
+class CanaryState:
     """A canary so far.
 
     Attributes:
@@ -43,12 +43,12 @@ class Standing:
     last: float
 
     @property
-    def alone(self) -> bool:
+    def has_single_instance(self) -> bool:
         """Whether a group has one instance only."""
         return min(len(self.header.control), len(self.header.treatment)) < 2
 
 
-def standing(header: Header, samples: list[Sample], warm_up_s: float, margin: float) -> Standing:
+def judge_samples(header: Header, samples: list[Sample], warm_up_s: float, margin: float) -> CanaryState:
     """Judge the samples.
 
     Args:
@@ -61,7 +61,7 @@ def standing(header: Header, samples: list[Sample], warm_up_s: float, margin: fl
     gaps = [b.time - a.time for a, b in itertools.pairwise(samples)]
     last = samples[-1] if samples else None
     sides = ((header.control, last.control), (header.treatment, last.treatment)) if last else ()
-    return Standing(
+    return CanaryState(
         header,
         {name: judge(found, margin) for name, found in blocks.items()},
         blocks,
@@ -82,7 +82,7 @@ def starts_of(header: Header, samples: list[Sample]) -> dict[str, float]:
     }
 
 
-def go(
+def take_samples(
     file: SampleFile,
     header: Header,
     sources: Mapping[str, Source],
@@ -132,7 +132,7 @@ def go(
     return samples
 
 
-def read_only(path: Path, warm_up_s: float, margin: float) -> Standing:
+def read_only(path: Path, warm_up_s: float, margin: float) -> CanaryState:
     """Judge the samples of a file.
 
     Args:
@@ -146,4 +146,4 @@ def read_only(path: Path, warm_up_s: float, margin: float) -> Standing:
     from heapwright.canary.samples import read_samples
 
     header, samples = read_samples(path)
-    return standing(header, samples, warm_up_s, margin)
+    return judge_samples(header, samples, warm_up_s, margin)

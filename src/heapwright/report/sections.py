@@ -14,7 +14,7 @@ from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render
 from heapwright.report.embedded import LONG_COMMAND, listed
-from heapwright.report.facts import facts, host_facts, size, whole
+from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
 from heapwright.report.forest import forest_svg, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
@@ -277,12 +277,14 @@ def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
         {
             "key": key,
             "value": value,
-            "size": size(str(number * _BYTES[units[key]])) if number is not None and units.get(key) in _BYTES else "",
+            "size": bytes_text(str(number * _BYTES[units[key]]))
+            if number is not None and units.get(key) in _BYTES
+            else "",
             "effective": config.effective.get(key, ""),
             "explain": view.explain(config, key),
         }
         for key, value in config.settings.items()
-        for number in [whole(value)]
+        for number in [parse_count(value)]
     ]
 
 

@@ -22,7 +22,7 @@ def with_tried(stored: Mapping[str, dict[str, Any]], tried: Collection[str]) -> 
     """The spaces beside the allocators' after the end of a study: their sentences name untried settings.
 
     Args:
-        stored: name of a space → `tuning.runtimes.Extra` as a JSON-like dict.
+        stored: name of a space → `tuning.session.ExtraSpace` as a JSON-like dict.
         tried: NAME.KEY of each setting that a configuration of the study has.
     """
     return {name: {**extra, "sentence": _said(name, extra["sentence"], tried)} for name, extra in stored.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.metrics import METRICS, show_seconds
-from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
+from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import error_sentence, time_sentence
@@ -244,8 +244,8 @@ def named(config: Config) -> str:
 
 def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
     """'peak resident memory −8.0%, CPU time −3.1% with exgen at its defaults'; or that there is no gain to speak of."""
-    if min(ratios.values(), default=1.0) > 1 - LEAST_GAIN:
-        return f"no gain of {100 * LEAST_GAIN:g}% or more"
+    if min(ratios.values(), default=1.0) > 1 - MIN_GAIN:
+        return f"no gain of {100 * MIN_GAIN:g}% or more"
     changes = ", ".join(f"{METRICS[m].label} {100 * (ratio - 1):+.1f}%" for m, ratio in ratios.items())
     return f"{changes} with {named(config)}".replace("-", "−")
 

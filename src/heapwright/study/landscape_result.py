@@ -77,7 +77,7 @@ class LandscapeResult:
     Attributes:
         points: in the order of the axes, the last varying fastest.
         error: standard error of a point's log ratio.
-        luck: the gain that the luckiest of so many points would show if none differed from the default.
+        chance_gain: the gain that the lowest of so many points would show by chance if none differed from the default.
         repeated: how many points ran more than once.
         gain: the lowest point against the default, in fresh runs; None where there are none yet.
         contrast: the highest point against the lowest, in fresh runs; None likewise, and for a single point.
@@ -90,7 +90,7 @@ class LandscapeResult:
     points: list[LandscapePoint]
     default_median: float | None
     error: float
-    luck: float
+    chance_gain: float
     smoothness: Smoothness
     repeated: int = 0
     gain: Fresh | None = None

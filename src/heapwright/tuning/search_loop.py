@@ -100,7 +100,7 @@ class Search:
                 self._earlier.setdefault(run.block, []).append(run)
                 self._paid.add(run.config)
 
-    def go(
+    def run(
         self,
         begin: Sequence[Point],
         make: Callable[[Setup], Strategy],

@@ -49,7 +49,7 @@ def search_on(
         watch: called after every batch; False ends the search.
     """
     search.expect(session.store.runs(search.evaluator.phase))
-    search.go(first, lambda setup: strategy_of(session, setup), watch)
+    search.run(first, lambda setup: strategy_of(session, setup), watch)
     if search.not_repeated:
         session.store.update(strayed=len(search.not_repeated))
         session.progress.note(not_repeated_sentence(len(search.not_repeated)))
