@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, Blocks, all_blocks, restarts
 from heapwright.canary.instances import Reading, first_starts, read_instance
@@ -130,20 +129,3 @@ def take_samples(
     except KeyboardInterrupt:
         pass
     return samples
-
-
-def read_only(path: Path, warm_up_s: float, margin: float) -> CanaryState:
-    """Judge the samples of a file.
-
-    Args:
-        path: the file.
-        warm_up_s: seconds after its start in which an instance does not count.
-        margin: the largest difference, as a share, that counts as the same.
-
-    Raises:
-        HeapwrightError: the file cannot be read.
-    """
-    from heapwright.canary.samples import read_samples
-
-    header, samples = read_samples(path)
-    return judge_samples(header, samples, warm_up_s, margin)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.cli.durations import duration
+from heapwright.cli.durations import duration, percentage
 from heapwright.cli.output_files import output_file
 from heapwright.errors import UsageError
 from heapwright.terminal_text import console
@@ -56,7 +56,11 @@ def add_parser(verbs: Any) -> None:
         help="leave out an instance for so long after it was first seen or has restarted (default: twelve samples)",
     )
     parser.add_argument(
-        "--margin", type=_share, default=0.01, metavar="PERCENT", help="differences below count as the same (default 1)"
+        "--margin",
+        type=percentage("between 0 and 100", lambda value: 0 < value < 100),
+        default=0.01,
+        metavar="PERCENT",
+        help="differences below count as the same (default 1)",
     )
     parser.add_argument(
         "--number",
@@ -81,16 +85,6 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page with both curves")
     add_output_options(parser)
     parser.set_defaults(run=run)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 100:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage between 0 and 100")
-    return value / 100
 
 
 def run(args: argparse.Namespace) -> int:

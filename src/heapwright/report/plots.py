@@ -25,9 +25,10 @@ from heapwright.report.drawing import (
     figure_of,
     picture,
 )
-from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.report.terminal import interval, ordered_picks
 from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.view import Confirmation, Evaluation, Series, StudyView
+from heapwright.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

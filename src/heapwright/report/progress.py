@@ -106,10 +106,14 @@ class ParetoFront:
 
     def add(self, config: Config, ratios: Mapping[str, float]) -> None:
         """Add a configuration, or replace its earlier ratios."""
+        from heapwright.search.pareto import dominates
+
+        costs = tuple(ratios.values())
         self.members.pop(config.id, None)
-        if any(_dominates(m, ratios) or m == ratios for _, m in self.members.values()):
+        others = {i: tuple(m[1][key] for key in ratios) for i, m in self.members.items()}
+        if any(dominates(other, costs) or other == costs for other in others.values()):
             return
-        self.members = {i: m for i, m in self.members.items() if not _dominates(ratios, m[1])}
+        self.members = {i: m for i, m in self.members.items() if not dominates(costs, others[i])}
         settings = ", ".join(f"{k}={v}" for k, v in config.settings.items())
         self.members[config.id] = (f"{config.allocator}: {settings}" if settings else config.allocator, ratios)
 
@@ -131,10 +135,6 @@ class ParetoFront:
         for label, ratios in shown:
             table.add_row(*(f"{100 * (r - 1):+.1f}%".replace("-", "−") for r in ratios.values()), visible(label))
         return table
-
-
-def _dominates(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    return all(a[k] <= b[k] for k in a) and any(a[k] < b[k] for k in a)
 
 
 class PlainProgress(SilentProgress):
