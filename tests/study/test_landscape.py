@@ -141,7 +141,7 @@ def test_a_plane_has_every_pair(sweeping: Any) -> None:
     assert (found["differs"], found["highest_to_lowest"]["pairs"]) == (True, 8)
 
 
-def test_every_place_is_measured_as_often_as_asked_and_more_go_on(sweeping: Any) -> None:
+def test_every_point_is_measured_as_often_as_asked_and_more_go_on(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley, noise=0.01), "size:1:1024:1")
     sweep.go(replicates=2)
     before = list(sweep.world.made)
@@ -229,7 +229,7 @@ def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping:
 # axes
 
 
-def test_an_axis_has_the_papers_places() -> None:
+def test_an_axis_has_the_papers_points() -> None:
     """Every half power of two: 51 to 2^25, 71 to 2^35, less the one that rounds to another."""
     spec = number("size", 1, 1024)
     assert len(axis_of(spec, axis_text(spec, 1, 1 << 25, None)).values) == 50
@@ -246,7 +246,7 @@ def test_ranges_that_make_no_sense(low: int, high: int, message: str) -> None:
         axis_text(number("size", 1, 1024), low, high, None)
 
 
-def test_too_many_places_are_refused() -> None:
+def test_too_many_points_are_refused() -> None:
     with pytest.raises(UsageError, match="size: 30000 values are too many"):
         plane(TOY, ["size:1:1073741824:0.001"])
     with pytest.raises(UsageError, match="points are too many"):
@@ -356,7 +356,7 @@ def test_repeats_are_spread_over_the_pass(points: int) -> None:
         assert all(abs(at - first[point] - len(blocks) / 2) <= 1 for point, at in again)
 
 
-def test_the_best_place_is_measured_again_beside_the_default(sweeping: Any) -> None:
+def test_the_best_point_is_measured_again_beside_the_default(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "size:1:1024:1")
     sweep.go()
     made = len(sweep.world.made)
