@@ -91,7 +91,7 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
     from heapwright.cluster.transport import needs_of
     from heapwright.experiment.blocks import Blocks
     from heapwright.measure.meter import MeterOptions
-    from heapwright.report.progress import Silent
+    from heapwright.report.progress import SilentProgress
     from heapwright.study.store import open_study
     from heapwright.workload.execute import Executor
     from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -105,7 +105,7 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
             time.sleep(1)
         executor = Executor(workload, MeterOptions(), folder)
         runner = DaskMachines(pool, needs, count).for_program(executor, timed=False)
-        blocks = Blocks(store, runner, 1, Silent())
+        blocks = Blocks(store, runner, 1, SilentProgress())
         configs = [store.config("toy", {"k": str(n)}, {"TOY": str(n)}) for n in range(RUNS)]
         blocks.measure_all("warm", 0, [configs] * count, inputs)  # now every worker is known and checked
         cpu, began = time.process_time(), time.monotonic()

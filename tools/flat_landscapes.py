@@ -2,10 +2,10 @@
 
     .venv/bin/python tools/flat_landscapes.py [--sweeps 400]
 
-The real sweep (tuning/landscape.py) of 21 places runs once a place on simulated machines. The last
-columns are for planted landscapes on the same machines, with one and with three runs of each place:
-a cliff (the upper half of the places costs 20 % more) and a valley (up to 35 %). They show in how
-many of them the sweep finds that places differ, and in how many it finds a best place.
+The real sweep (tuning/landscape.py) of 21 points runs each point once, on simulated machines. The last
+columns are for planted landscapes on the same machines, with one and with three runs of each point:
+a cliff (the upper half of the points costs 20 % more) and a valley (up to 35 %). They show in how
+many of them the sweep finds that points differ, and in how many it finds a best point.
 """
 
 from __future__ import annotations

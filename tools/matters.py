@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the bounds of study/matters.py with the best gains of many settings: the table in docs/method.md.
+"""Compares the bounds of study/saving_bound.py with the best gains of many settings: the table in docs/method.md.
 
 Each program first runs as `tune` runs it (with memory divided into parts, then plain, then
 recorded), which gives the bounds. Then it runs under every installed allocator, at its defaults and
@@ -32,8 +32,8 @@ from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.records import StoredRun
 from heapwright.measure.meter import MeterOptions
-from heapwright.study import matters
-from heapwright.study.view import Matters
+from heapwright.study import saving_bound
+from heapwright.study.view import SavingBound
 from heapwright.tuning import proxy
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload, from_command
@@ -118,7 +118,7 @@ class Program:
         cpu = run.metrics["cpu_s"]
         return {"peak": peak, "cpu_s": cpu} if peak and cpu else None
 
-    def judged(self) -> tuple[Matters | None, Matters | None]:
+    def judged(self) -> tuple[SavingBound | None, SavingBound | None]:
         """The bounds that `tune` states before and after it has a recording; None if unknown."""
         first = self.run({}, MeterOptions(backend="poll", pss=True, parts=True))
         if first is None:
@@ -126,7 +126,7 @@ class Program:
         self.tree = (first.extra["processes"] or 1) > 1
         plain = [self.run({}, MeterOptions(backend="poll")) for _ in range(3)]
         runs = [first, *(run for run in plain if run is not None)]
-        default = matters.default_of(runs, self.tree, (shutil.which(self.workload.program()) or "",))
+        default = saving_bound.default_of(runs, self.tree, (shutil.which(self.workload.program()) or "",))
         if default is None:
             return None, None
         trace = self.folder / f"program-{os.getpid()}.hwt"
@@ -136,8 +136,9 @@ class Program:
             recorded = proxy.record_input(self.workload, executor, self.input, trace)
         except HeapwrightError as error:
             print(f"  not recorded: {error.message}", file=sys.stderr)
-            return matters.judge([(default, None)]), None
-        return matters.judge([(default, None)]), matters.judge([(default, matters.heap_of(recorded, served=True))])
+            return saving_bound.saving_bound([(default, None)]), None
+        heap = saving_bound.heap_of(recorded, served=True)
+        return saving_bound.saving_bound([(default, None)]), saving_bound.saving_bound([(default, heap)])
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def table(tool: str, every: list[Part], results: Mapping[str, Result], at: str) 
     yield f"{passed} of {len(every)} parts passed, {len(every) - len(here)} not run; {total / 60:.0f} minutes."
 
 
-def go(
+def run_parts(
     description: str, every: list[Part], at: str, state: Path, logs: Path, passed: Callable[[Part], None] | None = None
 ) -> int:
     """Runs the parts that the command line names and that have not passed yet.

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from parts import ROOT, Part, commit, go
+from parts import ROOT, Part, commit, run_parts
 
 from heapwright.measure.host import describe_host
 
@@ -77,7 +77,7 @@ def put(part: Part) -> None:
 def main() -> int:
     """Makes the tables that are not of this commit, and returns the exit status."""
     about = "Makes the tables of docs/results again, in resumable parts."
-    return go(about, parts(), commit(ROOT, MEASURED), STATE, LOGS, put)
+    return run_parts(about, parts(), commit(ROOT, MEASURED), STATE, LOGS, put)
 
 
 if __name__ == "__main__":

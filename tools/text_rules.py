@@ -1,7 +1,7 @@
 """Checks rules on text that no other linter knows; `make lint` runs it from the root of the repository.
 
-- Plain English: at most `MOST_CLAUSES` places with a question word and a verb, often a clause in place of a noun.
-- Size: no source file or page above `MOST_LINES` lines.
+- Plain English: at most `MAX_CLAUSES` places with a question word and a verb, often a clause in place of a noun.
+- Size: no source file or page above `MAX_LINES` lines.
 - Docstrings: a public function of the package with more than two parameters names each of them.
 
     tools/text_rules.py           one line for each violation; exit status 1 if there is any
@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MOST_CLAUSES = 99
-MOST_LINES = 450
+MAX_CLAUSES = 99
+MAX_LINES = 450
 _FOLDERS = ("native", "src", "tests", "docs", "tools")
 _SUFFIXES = (".cpp", ".h", ".c", ".py", ".md", ".toml")
 _SUBJECTS = "what who whose whoever whatever"
@@ -70,16 +70,16 @@ def main() -> int:
     found = files()
     places = [place for path in found for place in clauses(path)]
     problems = [
-        f"{path}: {count} lines, at most {MOST_LINES} are allowed: split it by concepts"
+        f"{path}: {count} lines, at most {MAX_LINES} are allowed: split it by concepts"
         for path in found
-        if "/data/" not in str(path) and (count := len(path.read_text(errors="replace").splitlines())) > MOST_LINES
+        if "/data/" not in str(path) and (count := len(path.read_text(errors="replace").splitlines())) > MAX_LINES
     ]
     modules = [path for path in found if path.parts[0] == "src" and path.suffix == ".py"]
     problems += [line for path in modules for line in undocumented(path)]
-    if len(places) > MOST_CLAUSES:
+    if len(places) > MAX_CLAUSES:
         problems.append(
             f"{len(places)} places have a clause (question word and verb) that may stand for a noun, at most"
-            f" {MOST_CLAUSES} are allowed: name the thing (CONTRIBUTING.md); --list shows them"
+            f" {MAX_CLAUSES} are allowed: name the thing (CONTRIBUTING.md); --list shows them"
         )
     if "--list" in sys.argv[1:]:
         print("\n".join(places))

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from parts import ROOT, Part, commit, go
+from parts import ROOT, Part, commit, run_parts
 
 STATE = ROOT / "build/torture.json"
 LOGS = ROOT / "build/torture"
@@ -62,7 +62,7 @@ def parts(root: Path = ROOT) -> list[Part]:
 
 def main() -> int:
     """Runs the parts that have not passed yet, and returns the exit status."""
-    return go("Runs every test that make test leaves out, in resumable parts.", parts(), commit(), STATE, LOGS)
+    return run_parts("Runs every test that make test leaves out, in resumable parts.", parts(), commit(), STATE, LOGS)
 
 
 if __name__ == "__main__":

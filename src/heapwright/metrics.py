@@ -105,8 +105,8 @@ class Metric:
 
 
 _METER = "the meter: /proc/PID/statm at every mapping call and every 10 ms"
-_PSS = "the meter: /proc/PID/smaps_rollup of every process, now and then"
-_HUGE = "the meter: AnonHugePages in /proc/PID/smaps_rollup of every process, now and then"
+_PSS = "the meter: /proc/PID/smaps_rollup of every process, as often as 1 % of the wall time allows"
+_HUGE = "the meter: AnonHugePages in /proc/PID/smaps_rollup of every process, as often as 0.5 % of the wall time allows"
 _VMSTAT = "/proc/vmstat before and after the run; the kernel does not count them by process"
 _RUSAGE = "the kernel's rusage of every process of the tree"
 

@@ -29,6 +29,11 @@ def show_seconds(value: float) -> str:
     return f"{value / 60:.1f} min"
 
 
+def percent(ratio: float) -> str:
+    """The change that a ratio stands for: 0.828 → '−17.2%'."""
+    return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")
+
+
 def show_latency(seconds: float) -> str:
     """A short time with three digits: 0.0000123 → '12.3 µs'."""
     if abs(seconds) >= 0.9995:

@@ -103,13 +103,13 @@ def test_numbers_are_hexadecimal(host: Path) -> None:
         ("DOTNET_GCConserveMemory", "a", "takes 0 to 9 (hexadecimal)"),
         ("DOTNET_GCgen0size", "ffff", "takes 10000 to 4000000000000 (hexadecimal)"),
         ("DOTNET_gcServer", "true", "does not know 'true'"),
-        ("DOTNET_GCServer", "1", "it is called DOTNET_gcServer"),
+        ("DOTNET_GCServer", "1", "did you mean DOTNET_gcServer?"),
     ],
 )
 def test_bad_values_are_told(host: Path, name: str, value: str, trouble: str) -> None:
     config(host.parent, host.name, "8.0.0")
     (line,) = runtime_troubles({name: value}, str(host))
-    assert line.startswith(name)
+    assert name in line
     assert trouble in line
 
 

@@ -57,7 +57,7 @@ def test_huge_pages_are_searched_unasked_where_they_have_an_effect(
         if expected is None:
             assert f"here they are {state}" in dict(found.skipped)[key]
     unknown = levels(space(name, "", version=version))
-    assert unknown[key], "nothing is held against an unknown state"
+    assert unknown[key], "conditions on an unknown state are ignored"
 
 
 @pytest.mark.parametrize(("name", "version", "key"), [case[:3] for case in HUGE])

@@ -27,8 +27,8 @@ from heapwright.campaign.analysis import (
     rank_sum_p,
     ranks_of,
     read_search,
+    search_evaluations,
     size_of,
-    tried,
 )
 from heapwright.campaign.definition import Cell, Definition, Program, cells_of
 from heapwright.errors import HeapwrightError
@@ -174,8 +174,8 @@ def test_infeasible_evaluations_change_nothing(tuning: Callable[..., Tuning]) ->
     made = tuning(world, options={"allocator": "toy", "method": "random", "evaluations": 10, "search_only": True})
     made.go()
     runs = read_search(made.path).runs
-    assert best_so_far(tried(runs), ["cpu_s"]) == [1.0] * 10
-    assert best_so_far(tried(runs), ["cpu_s", "peak_rss_bytes"]) == pytest.approx([0.01] * 10)
+    assert best_so_far(search_evaluations(runs), ["cpu_s"]) == [1.0] * 10
+    assert best_so_far(search_evaluations(runs), ["cpu_s", "peak_rss_bytes"]) == pytest.approx([0.01] * 10)
     curve = curve_of(Cell(PROGRAM, "random", 1, 15), runs, ["cpu_s", "peak_rss_bytes"])
     assert (len(curve.values), curve.infeasible, curve.is_short) == (15, 10, True)
     assert math.isclose(curve.final, 0.01)
@@ -194,7 +194,7 @@ def test_later_stages_do_not_change_the_quality(tuning: Callable[..., Tuning]) -
     search, whole = (read_search(made.path) for made in (alone, confirmed))
     assert {run.stage for run in whole.runs} > {run.stage for run in search.runs}, "there are later stages"
     first = {(r.evaluation, r.block): r.ratios for r in whole.runs if r.stage == "search" and r.evaluation}
-    for number, found in enumerate(tried(whole.runs), 1):
+    for number, found in enumerate(search_evaluations(whole.runs), 1):
         (ratios,) = (v for (n, _), v in first.items() if n == number)
         assert found.ratios == pytest.approx(ratios)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.campaign.definition import Cell, cells_of, load_definition
-from heapwright.campaign.kept import alone_in, digests_of, finished, renew
+from heapwright.campaign.kept import digests_of, exclusive_folder, finished, renew
 from heapwright.errors import HeapwrightError
 from heapwright.workload.model import Input
 
@@ -95,9 +95,9 @@ def test_another_build_begins_new_searches(tmp_path: Path, tuning: Callable[...,
 
 def test_one_experiment_works_in_a_folder(tmp_path: Path) -> None:
     busy = pytest.raises(HeapwrightError, match="another heapwright experiment works in")
-    with alone_in(tmp_path), busy, alone_in(tmp_path):
+    with exclusive_folder(tmp_path), busy, exclusive_folder(tmp_path):
         pass
-    with alone_in(tmp_path):
+    with exclusive_folder(tmp_path):
         pass
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, Blocks, all_blocks, restarts
 from heapwright.canary.instances import Reading, can_read_pss, check_identity, read_instance
 from heapwright.canary.judge import FIRST_LOOK, judge
-from heapwright.canary.run import go, standing
+from heapwright.canary.run import judge_samples, take_samples
 from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
@@ -139,7 +139,7 @@ def test_blocks_without_a_ratio_are_counted_and_named() -> None:
     samples = samples_of(3 * SAMPLES_PER_BLOCK)
     for sample in samples:
         sample.numbers = {"errors": (0.0, 7.0), "none": (0.0, 0.0)}
-    found = standing(header, samples, 0, 0.01)
+    found = judge_samples(header, samples, 0, 0.01)
     assert (found.blocks["errors"].times, found.blocks["errors"].without_ratio) == ([], 3)
     [line] = [line for line in notes(found) if "no ratio" in line]
     assert line.startswith("errors: 3 of 3 blocks have no ratio")
@@ -285,7 +285,7 @@ def test_a_process_that_takes_over_an_id_is_another_instance(tmp_path: Path) -> 
                 before = Sample(time.time(), [first], [first])
                 with SampleFile(tmp_path / "canary.jsonl", header) as file:
                     file.before = [before]
-                    samples = go(file, header, {}, lambda found: len(found) > 2)
+                    samples = take_samples(file, header, {}, lambda found: len(found) > 2)
                 assert [sample.control[0] is None for sample in samples] == [False, True, True], "it is down"
                 assert restarts(samples)[0] == 0
                 return

@@ -143,7 +143,7 @@ def test_a_cluster_without_a_scheduler_is_one_line(tmp_path: Path, program: Call
 
 
 @pytest.mark.parametrize(
-    ("objective", "more", "alone", "single"),
+    ("objective", "more", "one_search_per_machine", "single"),
     [
         ("peak_heap", "", False, set()),
         ("wall", "", True, set()),
@@ -152,13 +152,13 @@ def test_a_cluster_without_a_scheduler_is_one_line(tmp_path: Path, program: Call
     ],
 )
 def test_searches_that_would_disturb_each_other_do_not_overlap(
-    objective: str, more: str, alone: bool, single: set[str], tmp_path: Path
+    objective: str, more: str, one_search_per_machine: bool, single: set[str], tmp_path: Path
 ) -> None:
     (tmp_path / "b.toml").write_text(f'command = ["cat"]\n{more}\n')
     programs = '[[program]]\nname = "a"\ncommand = ["true"]\n[[program]]\nname = "b"\nworkload = "b.toml"\n'
     head = f'methods = ["random"]\nbudgets = [3]\nminimize = ["{objective}"]\nallocators = ["glibc"]\n'
     (tmp_path / "e.toml").write_text(head + programs)
     found = demands_of(load_definition(tmp_path / "e.toml"), tmp_path, tmp_path / "e")
-    assert (found.alone, set(found.single)) == (alone, single)
+    assert (found.one_search_per_machine, set(found.single)) == (one_search_per_machine, single)
     assert found.needs.programs == ["true", "cat"]
     assert str(tmp_path) in found.needs.paths

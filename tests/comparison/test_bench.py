@@ -15,7 +15,7 @@ from heapwright.comparison.bench import Bencher, Suite, repeated, why_failed
 from heapwright.comparison.suite import BENCHMARKS, SUITES, choose_benchmarks
 from heapwright.errors import UsageError
 from heapwright.measure.meter import Run
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
@@ -59,7 +59,7 @@ def bench(
     threads: Sequence[int] = (1, 2),
 ) -> Suite:
     found = Suite(suite, False, choose_benchmarks(suite, False), [allocator(n) for n in names], rounds)
-    return Bencher(found, threads, machine, 1, Silent(), {}, where=Path).run()
+    return Bencher(found, threads, machine, 1, SilentProgress(), {}, where=Path).run()
 
 
 def test_every_block_has_all_allocators_in_changing_order() -> None:

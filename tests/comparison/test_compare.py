@@ -13,7 +13,7 @@ from heapwright.comparison.compare import Comparer, Comparison
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.comparison import markdown
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -27,7 +27,7 @@ def compare(program: FakeProgram, monkeypatch: pytest.MonkeyPatch, rounds: int =
     monkeypatch.setattr(module, "Executor", lambda *_: program)
     allocators = [Allocator(n, None, None, False, "", SpaceFile(AllocatorSpec(n)), {"WHO": n}) for n in "abc"]
     workload = Workload(WorkloadFile(command=["true"]), Path("/"), INPUTS)
-    return Comparer(workload, allocators, MeterOptions(timeout=5), 7, Silent(), {}).run(rounds)
+    return Comparer(workload, allocators, MeterOptions(timeout=5), 7, SilentProgress(), {}).run(rounds)
 
 
 def test_order_and_padding_stay_the_same_between_versions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heapwright.diagnose.advice import FREE_SHARE, MANY_ARENAS, MIB, MOST, SMALL_BYTES, Figures, advise
+from heapwright.diagnose.advice import FREE_SHARE, MAJOR_SHARE, MANY_ARENAS, MIB, SMALL_BYTES, Figures, advise
 from heapwright.diagnose.diagnosis import own_figures
 
 WHOLE = 1000 * MIB
@@ -38,7 +38,7 @@ def test_free_memory_between_live_blocks_needs_another_malloc() -> None:
 
 
 def test_free_pages_are_trimmed_first() -> None:
-    trimmable = SERVICE._replace(free=400 * MIB, free_pages=300 * MIB, trimmable=round(MOST * 400 * MIB))
+    trimmable = SERVICE._replace(free=400 * MIB, free_pages=300 * MIB, trimmable=round(MAJOR_SHARE * 400 * MIB))
     assert "malloc_trim gives back 200.0 MiB, another" in advise(trimmable).sentence
     assert advise(trimmable).steps[0].startswith("malloc_trim(0)")
     assert advise(trimmable._replace(trimmable=trimmable.trimmable - 1)).steps[0].startswith("`heapwright tune`")
@@ -54,7 +54,7 @@ def test_python_is_trimmed_without_a_debugger() -> None:
 
 
 def test_arenas_of_threads_are_bounded() -> None:
-    many = SERVICE._replace(free=400 * MIB, arenas=MANY_ARENAS, in_arenas=round(MOST * 400 * MIB))
+    many = SERVICE._replace(free=400 * MIB, arenas=MANY_ARENAS, in_arenas=round(MAJOR_SHARE * 400 * MIB))
     assert advise(many).steps[0].startswith("MALLOC_ARENA_MAX=2")
     trimmable = advise(many._replace(free_pages=300 * MIB, trimmable=200 * MIB))
     assert [step.partition("(")[0].partition("=")[0] for step in trimmable.steps[:2]] == [

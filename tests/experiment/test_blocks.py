@@ -7,7 +7,7 @@ import pytest
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.blocks import BLOCKS_APART, Blocks
 from heapwright.experiment.configuration import Config
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
@@ -18,7 +18,7 @@ INPUTS = [Input("small"), Input("large")]
 
 
 def blocks(program: FakeProgram, store: MemoryStore | None = None, seed: int = 7) -> Blocks:
-    return Blocks(store or MemoryStore(), FakeRunner(program, slots=2), seed, Silent())
+    return Blocks(store or MemoryStore(), FakeRunner(program, slots=2), seed, SilentProgress())
 
 
 def test_order_and_padding_stay_the_same_between_versions() -> None:
@@ -86,6 +86,6 @@ def test_half_a_block_of_another_machine_is_made_anew() -> None:
     program, store = FakeProgram(), MemoryStore()
     blocks(program, store).measure("search", 0, CONFIGS, INPUTS)
     del store.runs["search", 0, "large", 4]
-    elsewhere = Blocks(store, FakeRunner(program, elsewhere=True), 7, Silent())
+    elsewhere = Blocks(store, FakeRunner(program, elsewhere=True), 7, SilentProgress())
     assert len(elsewhere.measure("search", 0, CONFIGS, INPUTS)) == 8
     assert len(program.made) == 16

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.experiment import budget as module
-from heapwright.experiment.budget import Budget, Need, Typical, allot
+from heapwright.experiment.budget import Budget, StageNeed, Typical, allot
 
 NEEDS = st.builds(
-    lambda least, more, share: Need(least, least + more, share),
+    lambda fewest, more, share: StageNeed(fewest, fewest + more, share),
     st.floats(0, 50),
     st.floats(0, 1000) | st.just(math.inf),
     st.floats(0, 1),
@@ -21,23 +21,27 @@ NEEDS = st.builds(
 
 
 @given(st.floats(0, 1e5), st.floats(1e-3, 100), st.lists(NEEDS, min_size=1, max_size=6))
-def test_allotted_time_is_available_and_usable(left: float, run: float, needs: list[Need]) -> None:
+def test_allotted_time_is_available_and_usable(left: float, run: float, needs: list[StageNeed]) -> None:
     stages = {str(i): need for i, need in enumerate(needs)}
     given_ = allot(left, run, stages)
     assert sum(given_.values()) <= left * (1 + 1e-9)
     for name, need in stages.items():
-        assert 0 <= given_[name] <= max(need.most, need.least) * run * (1 + 1e-9)
-    if sum(need.least for need in needs) * run <= left:
-        assert all(given_[name] >= need.least * run * (1 - 1e-9) for name, need in stages.items())
+        assert 0 <= given_[name] <= max(need.max_runs, need.min_runs) * run * (1 + 1e-9)
+    if sum(need.min_runs for need in needs) * run <= left:
+        assert all(given_[name] >= need.min_runs * run * (1 - 1e-9) for name, need in stages.items())
 
 
 def test_the_first_stages_are_served_first_when_time_is_short() -> None:
-    needs = {"confirm": Need(10, 100, 0.5), "minify": Need(10, 100, 0.5), "search": Need(5, math.inf, 1.0)}
+    needs = {
+        "confirm": StageNeed(10, 100, 0.5),
+        "minify": StageNeed(10, 100, 0.5),
+        "search": StageNeed(5, math.inf, 1.0),
+    }
     assert allot(12, 1, needs) == {"confirm": 10, "minify": 2, "search": 0}
 
 
 def test_time_that_one_stage_cannot_use_goes_to_the_others() -> None:
-    needs = {"confirm": Need(0, 10, 0.9), "search": Need(0, math.inf, 0.1)}
+    needs = {"confirm": StageNeed(0, 10, 0.9), "search": StageNeed(0, math.inf, 0.1)}
     assert allot(100, 1, needs) == pytest.approx({"confirm": 10, "search": 90})
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.experiment.notes import groups_of, median_gap, note
-from heapwright.experiment.shape import FEWEST, groups, shapes
+from heapwright.experiment.shape import MIN_VALUES, groups, shapes
 from heapwright.experiment.stats import Ratio, mean_errors, ratio_interval
 
 RNG = np.random.default_rng(7)
@@ -32,7 +32,7 @@ def two_speeds(n: int, slow: int, seed: int = 1) -> list[float]:
 # shapes
 
 
-@pytest.mark.parametrize("n", [FEWEST, 10, 15, 20, 40, 100])
+@pytest.mark.parametrize("n", [MIN_VALUES, 10, 15, 20, 40, 100])
 def test_normal_samples_are_regular(n: int) -> None:
     found = shapes(RNG.normal(0, 0.02, (4000, n)))
     assert found.grouped.mean() <= 0.05

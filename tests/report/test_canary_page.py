@@ -10,7 +10,7 @@ import pytest
 
 from heapwright.canary.blocks import CPU, MEMORY, Blocks
 from heapwright.canary.judge import judge
-from heapwright.canary.run import Standing
+from heapwright.canary.run import CanaryState
 from heapwright.canary.samples import Header
 from heapwright.report.canary_html import write_page
 
@@ -33,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         blocks[name] = found
     results = {name: judge(found, 0.01) for name, found in blocks.items()}
     out = tmp_path_factory.mktemp("canary") / "page.html"
-    write_page(Standing(header, results, blocks, 12 * WEEK, 60.0 * WEEK, (0, 1), [], 0.0, 60.0 * WEEK), out)
+    write_page(CanaryState(header, results, blocks, 12 * WEEK, 60.0 * WEEK, (0, 1), [], 0.0, 60.0 * WEEK), out)
     return out
 
 

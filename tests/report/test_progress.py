@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from heapwright.report.progress import Front, Live, Plain, Silent, make_progress, title
+from heapwright.report.progress import LiveProgress, ParetoFront, PlainProgress, SilentProgress, make_progress, title
 from heapwright.search import pareto
 
 from .views import config
@@ -26,7 +26,7 @@ def test_phases_in_words() -> None:
 def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("heapwright.report.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
-    with Plain() as plain:
+    with PlainProgress() as plain:
         plain.note("study: s.study")
         plain.phase("search", 30)
         for i in range(30):
@@ -52,7 +52,7 @@ def test_what_is_left_of_a_phase_that_may_end_early(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr("heapwright.report.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
-    with Plain() as plain:
+    with PlainProgress() as plain:
         plain.phase("confirm", 160)
         for _ in range(2):
             now[0] += 5.9
@@ -63,7 +63,7 @@ def test_what_is_left_of_a_phase_that_may_end_early(
 
 
 def test_the_front_is_kept_as_settings_come() -> None:
-    front = Front()
+    front = ParetoFront()
     front.add(config(2, top_pad="4096"), {"peak_rss_bytes": 0.9, "cpu_s": 1.2})
     front.add(config(3, top_pad="8192"), {"peak_rss_bytes": 1.1, "cpu_s": 0.8})
     front.add(config(4, top_pad="1"), {"peak_rss_bytes": 1.2, "cpu_s": 0.9})  # worse than the second
@@ -75,7 +75,7 @@ def test_the_front_is_kept_as_settings_come() -> None:
 
 @given(st.lists(st.tuples(st.integers(80, 120), st.integers(80, 120)), min_size=1, max_size=30))
 def test_the_front_is_the_front(costs: list[tuple[int, int]]) -> None:
-    front = Front()
+    front = ParetoFront()
     for number, (memory, cpu) in enumerate(costs):
         front.add(config(number), {"peak_rss_bytes": memory / 100, "cpu_s": cpu / 100})
     assert sorted(front.members) == sorted(pareto.front(costs))
@@ -86,7 +86,7 @@ def test_the_live_view_fits_a_terminal(width: int) -> None:
     """Frames of the live view are never too wide, and show the Pareto front."""
 
     screen = io.StringIO()
-    live = Live()
+    live = LiveProgress()
     live._console = live._bar.live.console = live._display.console = Console(
         file=screen, force_terminal=True, width=width, color_system=None
     )
@@ -111,12 +111,12 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         silent.phase("search", 3)
         silent.ran(fresh=True)
         silent.note("anything")
-    assert type(silent) is Silent
+    assert type(silent) is SilentProgress
     assert capsys.readouterr().err == ""
 
 
 def test_no_bar_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert type(make_progress(quiet=False)) is Plain
+    assert type(make_progress(quiet=False)) is PlainProgress
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "dumb")
-    assert type(make_progress(quiet=False)) is Plain
+    assert type(make_progress(quiet=False)) is PlainProgress

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from heapwright.experiment.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC
-from heapwright.report.terminal import interval, measure_table, percent, print_summary
+from heapwright.report.terminal import interval, measure_table, print_summary
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView
+from heapwright.units import percent
 
 from .views import STATES, confirmation, view, with_requirements
 

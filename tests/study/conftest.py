@@ -13,7 +13,7 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.experiment.records import StoredRun
 from heapwright.measure.meter import MeterOptions
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
@@ -27,7 +27,7 @@ from heapwright.workload.model import Input, Workload, WorkloadFile
 from .fakes import Settings, World, install, read_settings, toy_allocator
 
 
-class Notes(Silent):
+class Notes(SilentProgress):
     """Keeps the messages of a study."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.options import Options
@@ -146,7 +146,7 @@ def sweep(
             spaces={"toy": msgspec.to_builtins(TOY.file)},
             identity=workload.identity(),
         )
-        landscape.sweep(Session(store, workload, [TOY], options, Silent()))
+        landscape.sweep(Session(store, workload, [TOY], options, SilentProgress()))
         return landscape_result_of(store)
 
 

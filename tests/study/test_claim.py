@@ -132,7 +132,7 @@ def test_a_gain_at_a_steep_price_is_shipped_by_name_only() -> None:
     assert (list(found), gone) == (["memory"], [])
     assert headline(found, OBJECTIVES) is None
     assert study_claim(found, OBJECTIVES, confirmed=True) == (
-        "Keep the default: CPU time +65.7% is a steep price for peak resident memory −2.8%."
+        "Keep the default: CPU time +65.7% costs too much for peak resident memory −2.8%."
         " 'heapwright apply --pick memory' ships it all the same."
     )
 
@@ -292,7 +292,7 @@ def test_a_claim_names_what_grows_beside_its_objectives() -> None:
     }
     claim = pick_claim(found, ["mean_rss_bytes"], 1, 0.005)
     assert claim.endswith(
-        " Not an objective, but dearer: 99th percentile latency 300.0% higher [200.0, 400.0];"
+        " Not an objective, but higher: 99th percentile latency 300.0% higher [200.0, 400.0];"
         " time per operation 100.0% higher [90.0, 110.0]."
     )
     assert "dearer" not in pick_claim(found, list(found), 1, 0.005)

@@ -13,7 +13,7 @@ import pytest
 from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.runner import LocalRunner
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
 from heapwright.study.view import Confirmation
@@ -57,7 +57,7 @@ class Machine:
 def study(seed: int, faster: float = 0.0) -> dict[int, dict[str, Confirmation]]:
     """One confirmation."""
     store = MemoryStore()
-    blocks = Blocks(store, LocalRunner(Machine(seed, faster)), seed, Silent())  # type: ignore[arg-type]
+    blocks = Blocks(store, LocalRunner(Machine(seed, faster)), seed, SilentProgress())  # type: ignore[arg-type]
     confirm(CONFIGS[0], Rows(tuple(CONFIGS[1:]), (), OPTIONS.pairs_min), blocks, INPUTS, OPTIONS)
     return judge(list(store.runs.values()), {c.id: c for c in CONFIGS}, 1, OPTIONS)
 

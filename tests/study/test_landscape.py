@@ -20,7 +20,7 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.experiment.progress import Progress
 from heapwright.report.html import write_report
 from heapwright.report.landscape import lines
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.study.axes import axis_of, axis_text
 from heapwright.study.landscape_export import csv_text, landscape_json
 from heapwright.study.landscape_judge import landscape_result_of, neighbours, smoothness
@@ -69,7 +69,7 @@ class Sweeping:
         given = {"allocator": "toy", "axes": self.axes, **options}
         store, opts = open_or_begin(self.path, workload, [self.allocator], given, ["heapwright"])
         with store:
-            session = Session(store, workload, [self.allocator], opts, progress or Silent())
+            session = Session(store, workload, [self.allocator], opts, progress or SilentProgress())
             run(session) if run else sweep(session, metric)
 
     def landscape(self, metric: str = "") -> LandscapeResult:
@@ -141,7 +141,7 @@ def test_a_plane_has_every_pair(sweeping: Any) -> None:
     assert (found["differs"], found["highest_to_lowest"]["pairs"]) == (True, 8)
 
 
-def test_every_place_is_measured_as_often_as_asked_and_more_go_on(sweeping: Any) -> None:
+def test_every_point_is_measured_as_often_as_asked_and_more_go_on(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley, noise=0.01), "size:1:1024:1")
     sweep.go(replicates=2)
     before = list(sweep.world.made)
@@ -229,7 +229,7 @@ def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping:
 # axes
 
 
-def test_an_axis_has_the_papers_places() -> None:
+def test_an_axis_has_the_papers_points() -> None:
     """Every half power of two: 51 to 2^25, 71 to 2^35, less the one that rounds to another."""
     spec = number("size", 1, 1024)
     assert len(axis_of(spec, axis_text(spec, 1, 1 << 25, None)).values) == 50
@@ -246,7 +246,7 @@ def test_ranges_that_make_no_sense(low: int, high: int, message: str) -> None:
         axis_text(number("size", 1, 1024), low, high, None)
 
 
-def test_too_many_places_are_refused() -> None:
+def test_too_many_points_are_refused() -> None:
     with pytest.raises(UsageError, match="size: 30000 values are too many"):
         plane(TOY, ["size:1:1073741824:0.001"])
     with pytest.raises(UsageError, match="points are too many"):
@@ -294,7 +294,7 @@ def test_of_pure_noise_the_step_is_the_noise_step() -> None:
     rng = random.Random(2)
     found = smoothness([rng.gauss(0, 0.02) for _ in range(2000)], [2000], 0.02, [], False)
     assert found.step == pytest.approx(found.noise_step, rel=0.05)
-    assert found.verdict == "flat as far as the noise lets see"
+    assert found.verdict == "flat within the noise"
 
 
 def test_nothing_to_say_of_a_point_and_of_a_plain() -> None:
@@ -356,7 +356,7 @@ def test_repeats_are_spread_over_the_pass(points: int) -> None:
         assert all(abs(at - first[point] - len(blocks) / 2) <= 1 for point, at in again)
 
 
-def test_the_best_place_is_measured_again_beside_the_default(sweeping: Any) -> None:
+def test_the_best_point_is_measured_again_beside_the_default(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "size:1:1024:1")
     sweep.go()
     made = len(sweep.world.made)
@@ -383,7 +383,7 @@ def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
     assert landscape.best.ratio == pytest.approx(0.9)
     assert not landscape.gains
     assert not landscape.differs
-    assert landscape.smoothness.verdict == "flat as far as the noise lets see"
+    assert landscape.smoothness.verdict == "flat within the noise"
     text = " ".join("\n".join(lines(landscape, 80)).split())
     assert (
         f"no point is shown to be better than the default: the lowest of the sweep, size={landscape.best.values[0]}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from heapwright.experiment.budget import Need
+from heapwright.experiment.budget import StageNeed
 from heapwright.study.options import Options
 from heapwright.tuning.plan import make_plan
 from heapwright.tuning.stages import needs_from
@@ -61,7 +61,7 @@ def test_a_short_budget_is_for_the_search_before_settings_are_dropped() -> None:
     assert stages["runtimes"] <= 2
     needs = needs_from("allocators", Options(), 1, 1, 7, False, left_runs=60.0, runtime_levels=27)
     assert make_plan(needs, 1.0, 60.0, 61.0).stages["runtimes"] >= 12
-    assert "1 run to" in make_plan({"minify": Need(1, 1, 1.0, 1.0)}, 1.0, math.inf, math.inf).sentence()
+    assert "1 run to" in make_plan({"minify": StageNeed(1, 1, 1.0, 1.0)}, 1.0, math.inf, math.inf).sentence()
 
 
 def test_a_study_with_few_runs_searches_in_a_smaller_block(tuning: Callable[..., Tuning]) -> None:

@@ -34,7 +34,7 @@ def confirmed(memory: float, cpu: float, mib: float = 100) -> dict[str, Confirma
     [
         (0.80, 1.00, 100, ""),
         (0.80, 1.05, 100, ""),
-        (0.80, 1.08, 100, "CPU time +8.0% is a steep price for peak resident memory −20.0%"),
+        (0.80, 1.08, 100, "CPU time +8.0% costs too much for peak resident memory −20.0%"),
         (0.972, 1.657, 15, "the gain is too small to matter (peak resident memory −2.8%, 430.1 KiB)"),
         (0.946, 1.0, 2, "the gain is too small to matter (peak resident memory −5.4%, 110.6 KiB)"),
         (0.995, 1.0, 1000, "the gain is too small to matter (peak resident memory −0.5%, 5.0 MiB)"),
@@ -68,9 +68,9 @@ def test_a_limit_holds_for_any_metric() -> None:
 def test_the_search_is_led_away_from_limits() -> None:
     aims = Aims(OBJECTIVES, Policy(limits={"cpu_s": 1.02}))
     within, beyond = (-0.1, math.log(1.01)), (-0.5, math.log(1.05))
-    assert aims.policy.steer(within, OBJECTIVES) == within
-    assert min(aims.policy.steer(beyond, OBJECTIVES)) > -0.5
-    assert aims.policy.steer(beyond, OBJECTIVES)[1] > math.log(1.05)
+    assert aims.policy.penalised_costs(within, OBJECTIVES) == within
+    assert min(aims.policy.penalised_costs(beyond, OBJECTIVES)) > -0.5
+    assert aims.policy.penalised_costs(beyond, OBJECTIVES)[1] > math.log(1.05)
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=-2%", "cpu=x", "nothing=1"])

@@ -12,7 +12,7 @@ import pytest
 from heapwright.experiment.records import StoredRun
 from heapwright.measure.prefix import Prefix
 from heapwright.study.commands import measure_command
-from heapwright.study.prefix import Kept, Whole, find_prefix, kept_prefix, sentence
+from heapwright.study.prefix import ChosenPrefix, WholeRun, chosen_prefix, find_prefix, sentence
 from heapwright.study.store import read_study
 
 from .conftest import Tuning
@@ -64,15 +64,15 @@ def test_without_memory_over_time_there_is_none() -> None:
 @pytest.mark.parametrize(
     ("whole", "objection"),
     [
-        (Whole(2, "", {"peak_rss_bytes": 0.9}), ""),
-        (Whole(2, "", {"peak_rss_bytes": 0.995}), "in a whole run under it the gain does not show"),
-        (Whole(2, "exit status 1", {}), "a whole run under it failed: exit status 1"),
+        (WholeRun(2, "", {"peak_rss_bytes": 0.9}), ""),
+        (WholeRun(2, "", {"peak_rss_bytes": 0.995}), "in a whole run under it the gain does not show"),
+        (WholeRun(2, "exit status 1", {}), "a whole run under it failed: exit status 1"),
     ],
 )
-def test_a_whole_run_may_object(whole: Whole, objection: str) -> None:
+def test_a_whole_run_may_object(whole: WholeRun, objection: str) -> None:
     assert whole.objection.startswith(objection)
     assert bool(whole.objection) == bool(objection)
-    assert "whole run with the choice" in sentence(Kept(Prefix(seconds=2), 95.0, whole), MEMORY)
+    assert "whole run with the choice" in sentence(ChosenPrefix(Prefix(seconds=2), 95.0, whole), MEMORY)
 
 
 # a whole study
@@ -155,7 +155,7 @@ def test_a_larger_budget_begins_a_new_study(tuning: Callable[..., Tuning]) -> No
     assert view.objectives == ["peak_rss_bytes", "cpu_s"]
     aside = study.path.with_name("s.1.study")
     with read_study(aside) as store:
-        assert kept_prefix(store) is not None
+        assert chosen_prefix(store) is not None
 
 
 def test_a_late_peak_is_not_cut_off(tuning: Callable[..., Tuning]) -> None:

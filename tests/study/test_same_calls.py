@@ -48,10 +48,10 @@ def test_the_load_of_a_server_has_no_fixed_number_of_calls() -> None:
     assert compare_calls(made(), made(live=3e7), by_size=True).share == 0.25
 
 
-def test_a_program_listens_if_only_the_other_malloc_differs() -> None:
+def test_calls_depend_on_the_malloc_if_only_the_other_malloc_differs() -> None:
     found = judge_calls(made(), made(live=5e7), made(live=4.001e7), "exgen")
     assert found.faithful is False
-    assert found.why.startswith("it listens to its malloc: ")
+    assert found.why.startswith("its calls depend on the malloc: ")
     assert found.why.endswith("two runs under its own differ less (0.0%)")
 
 
@@ -125,7 +125,7 @@ def test_other_calls_under_another_malloc_forbid_replays(study: Tuning, recordin
     view = study.go()
     assert view.proxy is not None
     assert not view.proxy.used
-    assert "it listens to its malloc: " in view.proxy.why
+    assert "its calls depend on the malloc: " in view.proxy.why
     assert asked == ["toy", ""]
     assert not study.runs("replay")
     assert any(f"the search is on the program itself: {view.proxy.why}" == note for note in study.notes.notes)
@@ -169,7 +169,7 @@ def test_replays_of_allocators_at_their_defaults_are_compared_with_the_program()
     assert agreement.errors_sentence([]) == ""
 
 
-def test_one_input_that_listens_decides_for_all(
+def test_one_input_whose_calls_depend_on_the_malloc_decides_for_all(
     tuning: Callable[..., Tuning], replays: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = World(effect=effect, noise=0.002)
@@ -191,4 +191,4 @@ def test_one_input_that_listens_decides_for_all(
     view = tuning(program, options=SHORT, inputs=(Input("small"), Input("large"))).go()
     assert view.proxy is not None
     assert not view.proxy.used
-    assert view.proxy.why.startswith("it listens to its malloc: ")
+    assert view.proxy.why.startswith("its calls depend on the malloc: ")

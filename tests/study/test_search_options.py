@@ -126,8 +126,9 @@ def test_a_method_that_takes_another_course_keeps_to_the_budget(
     view = study.go()
     assert len(view.evaluations) == SHORT["evaluations"]
     assert before <= {e.config.id for e in view.evaluations}
-    (warning,) = (text for text in view.warnings if "an earlier course of the search" in text)
-    assert warning.startswith("1 configuration is" if len(before) == 1 else f"{len(before)} configurations are")
+    (warning,) = (text for text in view.warnings if "before an interruption and did not propose" in text)
+    what = "1 configuration" if len(before) == 1 else f"{len(before)} configurations"
+    assert warning.startswith(f"The search method proposed {what} before ")
     assert study.notes.notes.count(warning) == 1
 
 

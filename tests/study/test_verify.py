@@ -14,7 +14,7 @@ from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import Verdict
 from heapwright.measure.meter import MeterOptions
-from heapwright.report.progress import Silent
+from heapwright.report.progress import SilentProgress
 from heapwright.study.options import Options
 from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
@@ -102,7 +102,9 @@ def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
         executor = sys.modules["heapwright.tuning.session"].Executor(study.workload, MeterOptions(), tmp_path)
         default = Config(1, "toy", {}, {})
-        return verify(pick, (default, config), study.workload, Options(requires=requires), executor, Silent(), max_s)
+        return verify(
+            pick, (default, config), study.workload, Options(requires=requires), executor, SilentProgress(), max_s
+        )
 
     return go
 

@@ -13,13 +13,13 @@ QUICK = ["--search-only", "--budget", "4", "--allocators", "glibc", "--params", 
 OPTIONS = ["--minimize", "peak_rss", "--study", "s.study", "--json", "-", *QUICK]
 
 
-def test_a_program_that_listens_to_its_malloc_is_not_searched_on_replays(
+def test_a_program_whose_calls_depend_on_the_malloc_is_not_searched_on_replays(
     heapwright: Heapwright, program: Callable[..., Path], tmp_path: Path
 ) -> None:
     done = heapwright("tune", *OPTIONS, "--", str(program("listens")), "usable")
     found = result(done)["proxy"]
     assert not found["used"]
-    assert found["why"].startswith("it listens to its malloc: ")
+    assert found["why"].startswith("its calls depend on the malloc: ")
     assert "under exgen (14.3% apart)" in found["why"]
     assert f"the search is on the program itself: {found['why']}" in done.err
     assert not rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
@@ -38,11 +38,11 @@ def test_a_program_that_only_asks_for_usable_sizes_is_searched_on_replays(
     assert rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
 
 
-def test_replays_of_a_program_that_listens_are_refused_if_asked_for(
+def test_replays_are_refused_if_the_calls_depend_on_the_malloc(
     heapwright: Heapwright, program: Callable[..., Path]
 ) -> None:
     done = heapwright("tune", "--proxy", "replay", *OPTIONS, "--", str(program("listens")), "usable")
     assert done.status == 1
     last = done.err.strip().splitlines()[-1]
-    assert last.startswith("heapwright: it listens to its malloc: ")
+    assert last.startswith("heapwright: its calls depend on the malloc: ")
     assert last.endswith("(leave out --proxy replay)")

@@ -33,9 +33,6 @@ def test_there_is_a_corpus(name: str) -> None:
     assert entries(name)
 
 
-TOKENS = (b'"', b"{", b"[", b"-1", b"9" * 30, b"\xff", b"\0", b"1e999", b"null", b"=", b"\n", b"\t")
-
-
 def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
     """Makes a small change to a random corpus entry, and sometimes joins it to another."""
     data = bytearray(rng.choice(corpus))

@@ -18,7 +18,7 @@ from heapwright.workload.program import (
     identify_program,
     program_changes,
     program_json,
-    settle,
+    without_outputs,
 )
 
 PERL = shutil.which("perl") or "perl"
@@ -66,7 +66,7 @@ def test_a_script_its_interpreter_and_what_it_is_given(tmp_path: Path, monkeypat
     data = tmp_path / "in.txt"
     data.write_text("1\n")
     before = kept(
-        settle(identify_program(of(tmp_path, "./work.pl", "--in=in.txt", "nothing", monkeypatch=monkeypatch)))
+        without_outputs(identify_program(of(tmp_path, "./work.pl", "--in=in.txt", "nothing", monkeypatch=monkeypatch)))
     )
     assert before.interpreter is not None
     assert before.interpreter.path == PERL
@@ -82,7 +82,7 @@ def test_a_script_its_interpreter_and_what_it_is_given(tmp_path: Path, monkeypat
 def test_an_argument_that_is_a_script_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "work.pl"
     script.write_text("print 1;\n")
-    before = kept(settle(identify_program(of(tmp_path, "perl", "work.pl", monkeypatch=monkeypatch))))
+    before = kept(without_outputs(identify_program(of(tmp_path, "perl", "work.pl", monkeypatch=monkeypatch))))
     script.write_text("print 2;\n")
     assert program_changes(before) == [f"{script} changed"]
 
@@ -92,7 +92,7 @@ def test_a_file_that_the_program_writes_is_no_part_of_it(tmp_path: Path, monkeyp
     out.write_text("0\n")
     first = identify_program(of(tmp_path, "perl", "-e1", "out.txt", monkeypatch=monkeypatch))
     out.write_text("1\n")  # as a run does
-    before = settle(first)
+    before = without_outputs(first)
     out.write_text("2\n")
     assert program_changes(before) == []
 
@@ -120,7 +120,7 @@ def test_a_large_input_is_known_by_its_ends(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("heapwright.workload.program._WHOLE_BYTES", 4 << 20)
     large = tmp_path / "large.bin"
     large.write_bytes(bytes(5 << 20))
-    before = kept(settle(identify_program(of(tmp_path, "perl", "-e1", "large.bin", monkeypatch=monkeypatch))))
+    before = kept(without_outputs(identify_program(of(tmp_path, "perl", "-e1", "large.bin", monkeypatch=monkeypatch))))
     os.utime(large)
     assert program_changes(before) == []
     with large.open("r+b") as file:
@@ -138,7 +138,7 @@ def test_the_inputs_and_the_load_of_a_workload_count(tmp_path: Path) -> None:
         '[server]\nready_port = 1\nload = ["sh", "load.sh", "result"]\n'
         '[[input]]\nname = "one"\nstdin = "one.txt"\n[[input]]\nname = "two"\nargs = ["two.txt"]\n'
     )
-    identity = settle(identify_program(load_workload(file)))
+    identity = without_outputs(identify_program(load_workload(file)))
     assert sorted(Path(f.path).name for f in identity.files) == ["load.sh", "one.txt", "two.txt"]
 
 
@@ -146,7 +146,7 @@ def test_a_program_that_has_moved_is_the_same(tmp_path: Path, monkeypatch: pytes
     """`run` names the program as it likes; files count only if it is given them."""
     compiled(tmp_path, "int main(void) { return 0; }")
     (tmp_path / "in.txt").write_text("1")
-    before = kept(settle(identify_program(of(tmp_path, "./prog", "in.txt", monkeypatch=monkeypatch))))
+    before = kept(without_outputs(identify_program(of(tmp_path, "./prog", "in.txt", monkeypatch=monkeypatch))))
     elsewhere = tmp_path / "bin"
     elsewhere.mkdir()
     shutil.copy(tmp_path / "prog", elsewhere)

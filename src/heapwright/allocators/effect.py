@@ -34,12 +34,12 @@ from heapwright.files import NATIVE
 
 _JEMALLOC_OPTION = re.compile(r'^  opt\.(\w+): "?([^"\n]*?)"?(?: \(.*\))?$', re.MULTILINE)
 _JEMALLOC_ASKED = "stats_print:true,stats_print_opts:mdablxeh"  # the options and no statistics
-_Whom = tuple[str, str, str, str]  # of an AllocatorSpec: env, probe, preload, program
+_ProbeKey = tuple[str, str, str, str]  # of an AllocatorSpec: env, probe, preload, program
 _MIMALLOC_OPTION = re.compile(r"option '(\w+)': (-?\d+)")
 
 
 @dataclass(frozen=True)
-class Answer:
+class LibraryReport:
     """The answer of a library about its settings.
 
     Attributes:
@@ -55,7 +55,7 @@ class Answer:
     ran: bool = False
 
 
-def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> Answer:
+def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> LibraryReport:
     """Ask the library under this environment; the answer is empty if it cannot be asked.
 
     Args:
@@ -63,31 +63,31 @@ def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> Answer:
         env: variables to set over the process's own; the library is preloaded besides.
     """
     if allocator.probe not in ("jemalloc", "mimalloc", "complaint"):
-        return Answer()
+        return LibraryReport()
     if not (can_ask(allocator.program) if allocator.program else allocator.preload):
-        return Answer()
+        return LibraryReport()
     words = {**os.environ, **env}
     words |= preloading(str(_nomain()) if allocator.program else allocator.preload, words)
     values: dict[str, str] = {}
     version = None
     if allocator.probe == "jemalloc":
         words[allocator.env] = ",".join(filter(None, (words.get(allocator.env, "").rstrip(","), _JEMALLOC_ASKED)))
-        said, ran = _said(words, allocator.program)
+        said, ran = _stderr_of_run(words, allocator.program)
         complaints = re.findall(r"^<jemalloc>: (.*)$", said, re.MULTILINE)
         version = re.search(r'^Version: "([\d.]+)', said, re.MULTILINE)
         values = {key: value for key, value in _JEMALLOC_OPTION.findall(said) if not key.startswith("stats_print")}
     elif allocator.probe == "mimalloc":
-        said, ran = _said({**words, "MIMALLOC_VERBOSE": "1"}, allocator.program)
+        said, ran = _stderr_of_run({**words, "MIMALLOC_VERBOSE": "1"}, allocator.program)
         complaints = re.findall(r"warning: (environment option .*)$", said, re.MULTILINE)
         version = re.search(r"^(?:mimalloc: )?v(?:ersion )?([\d.]+)", said, re.MULTILINE)
         values = {k: v for k, v in _MIMALLOC_OPTION.findall(said) if not k.startswith("deprecated_")}
     else:
-        said, ran = _said(words, allocator.program)
+        said, ran = _stderr_of_run(words, allocator.program)
         complaints = [line for line in said.splitlines() if "not understood" in line]
-    return Answer(values, tuple(dict.fromkeys(complaints)), version[1] if version else "", ran)
+    return LibraryReport(values, tuple(dict.fromkeys(complaints)), version[1] if version else "", ran)
 
 
-def _said(env: Mapping[str, str], program: str) -> tuple[str, bool]:
+def _stderr_of_run(env: Mapping[str, str], program: str) -> tuple[str, bool]:
     """Run a program (`true` if the name is empty); return its stderr, and whether it succeeded."""
     try:
         done = subprocess.run(
@@ -118,24 +118,24 @@ def can_ask(program: str) -> bool:
         return False
 
 
-def _alone(allocator: AllocatorSpec) -> Answer:
+def _default_answer(allocator: AllocatorSpec) -> LibraryReport:
     """The library's answer with nothing set that it would read."""
     start = allocator.env.partition("{")[0]
     quiet = {name: "" for name in os.environ if start and name.startswith(start)}
-    return _alone_cached(_whom(allocator), tuple(sorted(quiet)))
+    return _default_answer_cached(_probe_key(allocator), tuple(sorted(quiet)))
 
 
-def _whom(allocator: AllocatorSpec) -> _Whom:
+def _probe_key(allocator: AllocatorSpec) -> _ProbeKey:
     return allocator.env, allocator.probe, allocator.preload, allocator.program
 
 
 @cache
-def _alone_cached(whom: _Whom, quiet: tuple[str, ...]) -> Answer:
-    return ask_library(_spec(whom), dict.fromkeys(quiet, ""))
+def _default_answer_cached(key: _ProbeKey, quiet: tuple[str, ...]) -> LibraryReport:
+    return ask_library(_spec(key), dict.fromkeys(quiet, ""))
 
 
-def _spec(whom: _Whom) -> AllocatorSpec:
-    env, probe, preload, program = whom
+def _spec(key: _ProbeKey) -> AllocatorSpec:
+    env, probe, preload, program = key
     return AllocatorSpec("", env, probe=probe, preload=preload, program=program)  # type: ignore[arg-type]
 
 
@@ -157,9 +157,9 @@ def known_keys(allocator: AllocatorSpec) -> frozenset[str] | None:
         return _names(library, allocator.env.partition("{")[0]) or None
     if allocator.program and allocator.probe and not can_ask(allocator.program):
         return _words(allocator.program) or None
-    values = _alone(allocator).values
+    values = _default_answer(allocator).values
     if allocator.probe == "jemalloc":  # it also lists options that this build lacks, but rejects them
-        return _settable(_whom(allocator), tuple(values.items())) or None
+        return _settable(_probe_key(allocator), tuple(values.items())) or None
     return frozenset(values) or None
 
 
@@ -175,9 +175,9 @@ def _words(program: str) -> frozenset[str]:
 
 
 @cache
-def _settable(whom: _Whom, values: tuple[tuple[str, str], ...]) -> frozenset[str]:
+def _settable(key: _ProbeKey, values: tuple[tuple[str, str], ...]) -> frozenset[str]:
     """Return the options that a jemalloc accepts: set each to its current value, and drop those that it rejects."""
-    spec = _spec(whom)
+    spec = _spec(key)
     text = ",".join(f"{key}:{value}" for key, value in values)
     refused = " ".join(f" {c}" for c in ask_library(spec, {spec.env: text}).complaints)
     return frozenset(key for key, _ in values if f" {key}:" not in refused)
@@ -185,7 +185,7 @@ def _settable(whom: _Whom, values: tuple[tuple[str, str], ...]) -> frozenset[str
 
 def said_version(allocator: AllocatorSpec) -> str | None:
     """The version as the library itself says, or None."""
-    return _alone(allocator).version or None
+    return _default_answer(allocator).version or None
 
 
 def effective(

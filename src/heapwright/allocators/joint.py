@@ -119,7 +119,7 @@ class JointSpace(Space):
         own, beside = self.split(settings)
         pairs = zip((self.parts[chosen], *self.extras), (own, *beside), strict=True)
         points = [
-            space.normalise([*(1 for _ in space.gates), *(_level(p.levels, wanted.get(p.key)) for p in space.params)])
+            space.normalise([*(1 for _ in space.gates), *(level_of(p.levels, wanted.get(p.key)) for p in space.params)])
             for space, wanted in pairs
         ]
         found = self.normalise(self._joined(chosen, points[0], points[1:]))
@@ -142,7 +142,8 @@ class JointSpace(Space):
         raise NotImplementedError
 
 
-def _level(levels: Sequence[str], value: str | None) -> int:
+def level_of(levels: Sequence[str], value: str | None) -> int:
+    """The level of a value; 0 for no value and for an unknown one."""
     return levels.index(value) + 1 if value is not None and value in levels else 0
 
 

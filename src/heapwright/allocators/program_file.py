@@ -27,7 +27,7 @@ _PT_INTERP, _PT_NOTE = 3, 4
 _SHT_DYNAMIC, _SHT_DYNSYM = 6, 11
 _DT_NEEDED = 1
 _MACHINES = {3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
-_MOST_SCRIPTS = 4  # an interpreter may be a script itself
+_MAX_SCRIPTS = 4  # an interpreter may be a script itself
 
 
 class ProgramFile(NamedTuple):
@@ -84,7 +84,7 @@ def read_program(program: str) -> ProgramFile | None:
         program: a path, or a name on PATH.
     """
     found = shutil.which(program)
-    for number in range(_MOST_SCRIPTS):
+    for number in range(_MAX_SCRIPTS):
         if found is None:
             return None
         try:

@@ -40,7 +40,7 @@ def runtime_troubles(env: Mapping[str, str], program: str | None = None) -> list
                 specs = [spec for spec in file.param if variable_of(file.allocator, spec) == name]
                 lines |= dict.fromkeys(_value_troubles(name, env[name], specs, file, version, title))
             elif close and name not in variables:
-                lines[f"{name} is read by no {title}: it is called {close}"] = None
+                lines[f"no {title} reads {name}; did you mean {close}?"] = None
     return list(lines)
 
 

@@ -165,11 +165,11 @@ def _shim_target(tool: str, name: str, env: Mapping[str, str]) -> str:
         name: the shim's name.
         env: the command's environment.
     """
-    said = _said([tool, "which", name], env).splitlines()
+    said = _output_of([tool, "which", name], env).splitlines()
     return said[-1].strip() if said and Path(said[-1].strip()).is_file() else ""
 
 
-def _said(words: list[str], env: Mapping[str, str] | None = None) -> str:
+def _output_of(words: list[str], env: Mapping[str, str] | None = None) -> str:
     """The output of a command on both streams; empty if it fails."""
     try:
         done = subprocess.run(
@@ -263,4 +263,4 @@ def _start_of(file: Path) -> str:
 
 @cache
 def _asked(program: str, arguments: tuple[str, ...]) -> str:
-    return _said([program, *arguments])
+    return _output_of([program, *arguments])

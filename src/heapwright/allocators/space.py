@@ -5,7 +5,7 @@ into a `Space` for one machine and one program. A point of the space is a tuple 
 each parameter: 0 is 'unset', k the k-th level. So every strategy searches exponents and not raw byte counts,
 'unset' is a value of its own, and no sampler ever sees a range 2^30 wide.
 
-What depends on what
+Dependencies between settings
 - A gate is a switch of the search itself: off, none of its parameters is set.
 - `unless` names settings of the same file that make this one mean nothing (decay times without a cache …).
 - `joint` puts the spaces of several allocators side by side; which one is a coordinate like any other.

@@ -218,12 +218,12 @@ class Context:
     """What decides which parameters apply.
 
     Attributes:
-        version: of the library; empty where it is not known, then no version is held against a parameter.
+        version: of the library; empty if unknown: then version conditions are ignored.
         cores: of the machine.
         threads: whether the program has more than one.
-        expert: whether settings that can bite are searched.
+        expert: whether settings that can slow down or break a program are searched.
         known: the keys this very library says it knows; None where it cannot be asked.
-        thp: the system's state of transparent huge pages; empty if unknown, then it is held against no value.
+        thp: the system's state of transparent huge pages; empty if unknown: then conditions on it are ignored.
         pool: whether the system has a pool of huge pages.
     """
 
@@ -276,7 +276,7 @@ def preloading(library: str, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def version_trouble(spec: ParamSpec, version: str) -> str:
-    """Why a library of this version does not have a setting, or empty; nothing is held against an unknown version."""
+    """Why a library of this version lacks a setting, or empty. Conditions on an unknown version are ignored."""
     if version and spec.requires.since and version_key(version) < version_key(spec.requires.since):
         return f"needs version {spec.requires.since}, here is {version}"
     if version and spec.requires.before and version_key(version) >= version_key(spec.requires.before):

@@ -120,7 +120,7 @@ def _glibc_troubles(env: Mapping[str, str], program: str | None, version: str) -
         else:
             meant = next((a for a in aliases if a in (variable + "_", variable.rstrip("_"))), None)
             if meant:
-                lines.append(f"{variable} is read by no glibc: it is called {meant}")
+                lines.append(f"no glibc reads {variable}; did you mean {meant}?")
     return lines
 
 
@@ -240,7 +240,7 @@ def conf_troubles(text: str) -> list[str]:
         if _JEMALLOC_PAIR.fullmatch(part):
             continue
         if not part and number == len(parts) - 1:
-            return ["it ends with a comma: take it away"]
+            return ["it ends with a comma: remove it"]
         rest = ",".join(parts[number + 1 :])
         lost = f" and all that follows ({rest})" if rest else ""
         key, equals, value = part.strip().partition("=")
@@ -287,7 +287,7 @@ def _plain_trouble(variable: str, value: str, spec: ParamSpec, file: SpaceFile, 
         return [f"{variable}={value} is read up to its first letter: {file.allocator.name} knows no units; {write}"]
     if spec.accepts and re.fullmatch(r"-?\d{1,40}", value) and not spec.accepts[0] <= int(value) <= spec.accepts[1]:
         low, high = spec.accepts
-        return [f"{variable}={value} is bent to the range {low} to {high}"]
+        return [f"{variable}={value} is clamped to the range {low} to {high}"]
     for other, spoilt in spec.unless.items():
         against = next(variable_of(file.allocator, s) for s in file.param if s.key == other)
         if env.get(against, "") in map(str, spoilt):

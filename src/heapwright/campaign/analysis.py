@@ -155,8 +155,8 @@ def size_of(effect: float) -> str:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A configuration as its search saw it, before any later stage ran it again.
+class SearchEvaluation:
+    """The evaluation of a configuration in its search, before any later stage ran it again.
 
     Attributes:
         feasible: none of its runs crashed, timed out or changed the output.
@@ -167,7 +167,7 @@ class Tried:
     ratios: dict[str, float]
 
 
-def tried(runs: Sequence[EvaluationRun]) -> list[Tried]:
+def search_evaluations(runs: Sequence[EvaluationRun]) -> list[SearchEvaluation]:
     """Return the configurations of a search, in the order of first evaluation.
 
     Args:
@@ -178,7 +178,7 @@ def tried(runs: Sequence[EvaluationRun]) -> list[Tried]:
     for run in runs:
         if run.evaluation and run.stage not in later and not run.stage.startswith(Phase.minify("")):
             found.setdefault(run.evaluation, []).append(run)
-    return [Tried(all(r.feasible for r in own), _mean_ratios(own)) for _, own in sorted(found.items())]
+    return [SearchEvaluation(all(r.feasible for r in own), _mean_ratios(own)) for _, own in sorted(found.items())]
 
 
 def _mean_ratios(runs: Sequence[EvaluationRun]) -> dict[str, float]:
@@ -190,7 +190,7 @@ def _mean_ratios(runs: Sequence[EvaluationRun]) -> dict[str, float]:
     return {key: math.exp(statistics.fmean(values)) for key, values in logs.items()}
 
 
-def best_so_far(evaluations: Sequence[Tried], objectives: Sequence[str]) -> list[float]:
+def best_so_far(evaluations: Sequence[SearchEvaluation], objectives: Sequence[str]) -> list[float]:
     """Return the quality after each evaluation; an infeasible one changes nothing."""
     if len(objectives) > 1:
         worst = [math.inf] * len(objectives)  # dominated by the default, so it adds no hypervolume
@@ -204,7 +204,7 @@ def best_so_far(evaluations: Sequence[Tried], objectives: Sequence[str]) -> list
     return found
 
 
-def _counts(evaluation: Tried, objectives: Sequence[str]) -> bool:
+def _counts(evaluation: SearchEvaluation, objectives: Sequence[str]) -> bool:
     return evaluation.feasible and all(k in evaluation.ratios for k in objectives)
 
 
@@ -233,7 +233,7 @@ def curve_of(cell: Cell, runs: Sequence[EvaluationRun], objectives: Sequence[str
         runs: of its study.
         objectives: metric keys.
     """
-    evaluations = tried(runs)
+    evaluations = search_evaluations(runs)
     values = best_so_far(evaluations, objectives)[: cell.budget]
     start = 0.1 ** len(objectives) if len(objectives) > 1 else 1.0
     values += [values[-1] if values else start] * (cell.budget - len(values))
@@ -285,7 +285,8 @@ class Search:
         version: of heapwright.
         created: when the study began, UTC in ISO 8601.
         host: the machine, as `measure.host.describe_host` describes it.
-        strayed: number of configurations of an earlier course of the search (`study.meta`).
+        not_repeated: number of configurations that the method proposed before an interruption and not again
+            (`study.meta`).
     """
 
     runs: list[EvaluationRun]
@@ -295,7 +296,7 @@ class Search:
     version: str
     created: str
     host: dict[str, Any]
-    strayed: int = 0
+    not_repeated: int = 0
 
 
 def read_search(study: Path) -> Search:

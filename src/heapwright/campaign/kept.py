@@ -28,7 +28,7 @@ from heapwright.study.open import changed_since, put_aside
 _NAME = "experiment.json"
 
 
-class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+class _StoredSearches(msgspec.Struct, forbid_unknown_fields=True):
     """The file experiment.json: `Cell.file` → digest of the search."""
 
     searches: dict[str, str] = {}
@@ -64,13 +64,13 @@ def digests_of(cells: Sequence[Cell], definition: Definition, base: Path) -> dic
 def _read(folder: Path) -> dict[str, str]:
     path = folder / _NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Kept).searches if path.exists() else {}
+        return msgspec.json.decode(path.read_bytes(), type=_StoredSearches).searches if path.exists() else {}
     except (OSError, msgspec.DecodeError) as error:
         raise HeapwrightError(f"{path} cannot be read ({error})", "give another folder with -o") from None
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def exclusive_folder(folder: Path) -> Iterator[None]:
     """Keep other experiments out of a folder meanwhile: their searches would disturb each other's times.
 
     Raises:
@@ -114,7 +114,9 @@ def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None])
         note(f"{why}: a new search begins, the old one is kept as {put_aside(folder / file)}")
     searches = {**kept, **digests}
     if searches != kept:
-        write_whole(folder / _NAME, msgspec.json.format(msgspec.json.encode(_Kept(searches)), indent=1) + b"\n")
+        write_whole(
+            folder / _NAME, msgspec.json.format(msgspec.json.encode(_StoredSearches(searches)), indent=1) + b"\n"
+        )
 
 
 def finished(digests: Mapping[str, str], folder: Path) -> dict[str, Path]:

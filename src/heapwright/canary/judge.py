@@ -4,13 +4,13 @@
    the instances, and is correlated. `level.py` fits a level, a drift and the correlation, and gives an interval that
    allows for an unknown correlation.
 2. The difference may drift. A claim needs three bounds on one side of 1: of the mean (two-sided), of the fitted line
-   at its begin (one-sided), and, at `_END`, of the line at its end. Two equal instances that drift apart are equal at
-   the begin, so the second bound errs at most as often as its probability under a steady drift with short noise. The
+   at its start (one-sided), and, at `_END`, of the line at its end. Two equal instances that drift apart are equal at
+   the start, so the second bound errs at most as often as its probability under a steady drift with short noise. The
    third one keeps a difference from being claimed that goes away, as of an instance that still fills up. The interval
    covers all three.
-3. Who stops as soon as a result looks good finds one by chance. So there are looks at 15, 30, 60 … blocks only. They
-   share the probability of an error: `_SPENT` for the first three, then `_LATER`/(j (j + 1)) for the j-th look after
-   them. All together these are 5 % of each bound, however many looks there are (Bonferroni).
+3. Stopping as soon as a result looks good finds differences by chance. So there are looks at 15, 30, 60 … blocks
+   only. They share the probability of an error: `_SPENT` for the first three, then `_LATER`/(j (j + 1)) for the j-th
+   look after them. All together these are 5 % of each bound, however many looks there are (Bonferroni).
 4. Instances differ without any treatment. With two or more instances on both sides, the interval is also at least that
    of Welch's test between the instances' means. With one, nothing in the data tells this difference from the
    treatment's; the bound of the mean allows for one of the standard deviation `_ALLOWED`, and the result says so.
@@ -34,10 +34,10 @@ _END = 0.1
 
 
 class _Spent(NamedTuple):
-    """The probability of an error that a look spends: two-sided of the mean, one-sided of the level at the begin."""
+    """The probability of an error that a look spends: two-sided of the mean, one-sided of the level at the start."""
 
     mean: float
-    begin: float
+    start: float
 
 
 # Most is spent at sixty blocks, an hour by default. The looks before it are for large differences.
@@ -133,7 +133,7 @@ def _bounds(values: Sequence[float], spent: _Spent, allowed: float) -> tuple[flo
     if max(values) - min(values) < 1e-12:
         return values[0], values[0], values[0], None
     fit = fit_level(np.array(values))
-    ends = [(spent.begin, -0.5), (_END, 0.5)]
+    ends = [(spent.start, -0.5), (_END, 0.5)]
     low = min(fit.quantile(spent.mean / 2, 1, 0, allowed), *(fit.quantile(p, 1, at) for p, at in ends))
     high = max(fit.quantile(1 - spent.mean / 2, 1, 0, allowed), *(fit.quantile(1 - p, 1, at) for p, at in ends))
     drifts = [fit.quantile(p, 0, 1) for p in (_TREND_ALPHA / 2, 1 - _TREND_ALPHA / 2)]
@@ -146,7 +146,7 @@ def _spent_at(look: int) -> _Spent:
     later = look - len(_SPENT)
     if later <= 0:
         return _SPENT[look - 1]
-    return _Spent(_LATER.mean / (later * (later + 1)), _LATER.begin / (later * (later + 1)))
+    return _Spent(_LATER.mean / (later * (later + 1)), _LATER.start / (later * (later + 1)))
 
 
 def _between(blocks: Blocks, count: int, alpha: float) -> float | None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, Blocks, all_blocks, restarts
 from heapwright.canary.instances import Reading, first_starts, read_instance
@@ -20,7 +19,7 @@ LABELS = {MEMORY: "memory", CPU: "CPU", FAULTS: "page faults"}
 
 
 @dataclass(frozen=True)
-class Standing:
+class CanaryState:
     """A canary so far.
 
     Attributes:
@@ -43,12 +42,12 @@ class Standing:
     last: float
 
     @property
-    def alone(self) -> bool:
+    def has_single_instance(self) -> bool:
         """Whether a group has one instance only."""
         return min(len(self.header.control), len(self.header.treatment)) < 2
 
 
-def standing(header: Header, samples: list[Sample], warm_up_s: float, margin: float) -> Standing:
+def judge_samples(header: Header, samples: list[Sample], warm_up_s: float, margin: float) -> CanaryState:
     """Judge the samples.
 
     Args:
@@ -61,7 +60,7 @@ def standing(header: Header, samples: list[Sample], warm_up_s: float, margin: fl
     gaps = [b.time - a.time for a, b in itertools.pairwise(samples)]
     last = samples[-1] if samples else None
     sides = ((header.control, last.control), (header.treatment, last.treatment)) if last else ()
-    return Standing(
+    return CanaryState(
         header,
         {name: judge(found, margin) for name, found in blocks.items()},
         blocks,
@@ -82,7 +81,7 @@ def starts_of(header: Header, samples: list[Sample]) -> dict[str, float]:
     }
 
 
-def go(
+def take_samples(
     file: SampleFile,
     header: Header,
     sources: Mapping[str, Source],
@@ -130,20 +129,3 @@ def go(
     except KeyboardInterrupt:
         pass
     return samples
-
-
-def read_only(path: Path, warm_up_s: float, margin: float) -> Standing:
-    """Judge the samples of a file.
-
-    Args:
-        path: the file.
-        warm_up_s: seconds after its start in which an instance does not count.
-        margin: the largest difference, as a share, that counts as the same.
-
-    Raises:
-        HeapwrightError: the file cannot be read.
-    """
-    from heapwright.canary.samples import read_samples
-
-    header, samples = read_samples(path)
-    return standing(header, samples, warm_up_s, margin)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.cli.durations import duration
+from heapwright.cli.durations import duration, percentage
 from heapwright.cli.output_files import output_file
 from heapwright.errors import UsageError
 from heapwright.terminal_text import console
 
 if TYPE_CHECKING:
-    from heapwright.canary.run import Standing
+    from heapwright.canary.run import CanaryState
     from heapwright.canary.samples import Sample
     from heapwright.canary.sources import Source
 
@@ -56,7 +56,11 @@ def add_parser(verbs: Any) -> None:
         help="leave out an instance for so long after it was first seen or has restarted (default: twelve samples)",
     )
     parser.add_argument(
-        "--margin", type=_share, default=0.01, metavar="PERCENT", help="differences below count as the same (default 1)"
+        "--margin",
+        type=percentage("between 0 and 100", lambda value: 0 < value < 100),
+        default=0.01,
+        metavar="PERCENT",
+        help="differences below count as the same (default 1)",
     )
     parser.add_argument(
         "--number",
@@ -83,21 +87,11 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 100:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage between 0 and 100")
-    return value / 100
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.canary.blocks import MEMORY, SAMPLES_PER_BLOCK
     from heapwright.canary.instances import can_read_pss, check_identity, check_names
-    from heapwright.canary.run import CLAIMS, go, standing, starts_of
+    from heapwright.canary.run import CLAIMS, judge_samples, starts_of, take_samples
     from heapwright.canary.samples import Header, SampleFile
 
     sources, definitions = _sources(args)
@@ -111,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
 
     def enough(samples: list[Sample]) -> bool:
         if len(samples) % SAMPLES_PER_BLOCK == 0:  # a block may have ended
-            found = standing(header, samples, warm_up, args.margin)
+            found = judge_samples(header, samples, warm_up, args.margin)
             looks = max((r.looks for r in found.results.values()), default=0)
             if looks > looked[0]:
                 looked[0] = looks
@@ -124,8 +118,8 @@ def run(args: argparse.Namespace) -> int:
         started = starts_of(header, file.before)
         check_identity(control, started, "--control")
         check_identity(treatment, started, "--treatment")
-        samples = go(file, header, sources, enough)
-    found = standing(header, samples, warm_up, args.margin)
+        samples = take_samples(file, header, sources, enough)
+    found = judge_samples(header, samples, warm_up, args.margin)
     _show(args, found, final=True)
     return 0 if MEMORY in found.results and found.results[MEMORY].verdict in CLAIMS else UNDECIDED
 
@@ -148,7 +142,7 @@ def _sources(args: argparse.Namespace) -> tuple[dict[str, Source], dict[str, str
     return sources, definitions
 
 
-def _show(args: argparse.Namespace, found: Standing, final: bool) -> None:
+def _show(args: argparse.Namespace, found: CanaryState, final: bool) -> None:
     """Print and write a canary so far."""
     from heapwright.report.canary import as_json, show_canary
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from heapwright.experiment.runner import Machines
     from heapwright.measure.container import Container
     from heapwright.measure.prefix import Prefix
-    from heapwright.report.progress import Silent
+    from heapwright.report.progress import SilentProgress
     from heapwright.study.store import Store
     from heapwright.workload.model import Input, Workload
     from heapwright.workload.stdin import Taken
@@ -83,7 +83,7 @@ def open_machines(
     args: argparse.Namespace,
     workload: Workload,
     allocators: Sequence[Allocator],
-    progress: Silent,
+    progress: SilentProgress,
     store: Store | None = None,
 ) -> Iterator[Machines]:
     """Open the machines that make the runs: the cluster of `--cluster`, the files of a plan, or this machine.

@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.campaign.definition import cells_of, load_definition
-    from heapwright.campaign.kept import alone_in, digests_of, finished, renew
+    from heapwright.campaign.kept import digests_of, exclusive_folder, finished, renew
 
     definition = load_definition(args.file)
     if args.cluster:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     digests = digests_of(cells, definition, args.file.parent)
     if not args.results_only:
         try:
-            with alone_in(folder):
+            with exclusive_folder(folder):
                 renew(digests, folder, say)
                 _run(args, definition, cells, folder)
         except KeyboardInterrupt:

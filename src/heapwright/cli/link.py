@@ -75,13 +75,13 @@ def run(args: argparse.Namespace) -> int:
     if args.place:
         tell(str(library_folder().parent / PLACES[args.place]))
         return 0
-    from heapwright.link.choose import Wish, from_wish
+    from heapwright.link.choose import LinkRequest, from_request
     from heapwright.link.driver import run_compiler
 
     command = need_command(args)
     if args.pick and not args.study:
         raise UsageError("--pick needs --study", "add --study FILE")
-    wish = Wish(
+    request = LinkRequest(
         allocator=args.allocator,
         study=str(Path(args.study).absolute()) if args.study else "",
         pick=args.pick,
@@ -91,5 +91,5 @@ def run(args: argparse.Namespace) -> int:
         secure=args.secure,
         plugins=not args.no_plugins,
     )
-    from_wish(wish)  # reports an invalid request before the compiler runs
-    return run_compiler(command, wish)
+    from_request(request)  # reports an invalid request before the compiler runs
+    return run_compiler(command, request)

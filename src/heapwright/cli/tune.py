@@ -29,6 +29,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.cli.containers import add_container_option
+from heapwright.cli.durations import percentage
 from heapwright.cli.measuring import add_measuring_options
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import (
@@ -200,14 +201,7 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(run=run, takes_command=True)
 
 
-def _percent(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 50:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage from 0 to 50")
-    return value / 100
+_percent = percentage("from 0 to 50", lambda value: 0 <= value < 50)
 
 
 def _pairs(text: str) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from heapwright.cli.common import (
     write_json,
 )
 from heapwright.cli.containers import add_container_option, opened_container
-from heapwright.cli.durations import duration
+from heapwright.cli.durations import duration, percentage
 from heapwright.cli.output_files import output_file
 from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
@@ -76,7 +76,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument(
         "--keep",
-        type=_share,
+        type=percentage("from 0 to 100", lambda value: 0 <= value <= 100),
         metavar="PCT",
         help="share of the gain that must remain, in per cent (default 50; for a gain that replays predicted, any)",
     )
@@ -86,16 +86,6 @@ def add_parser(verbs: Any) -> None:
     )
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage from 0 to 100")
-    return value / 100
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heapwright.cluster.pool import Member, Pool, Trouble
+from heapwright.cluster.pool import LostBlocks, Member, Pool
 from heapwright.cluster.transport import (
     Finished,
-    Needs,
+    MachineRequirements,
     Recipe,
     decode,
     encode,
@@ -55,7 +55,7 @@ class DaskRunner:
         recipe: how to run blocks.
         files: content hash → path of each trace.
         slots: number of blocks that a search should request at once.
-        alone: a machine runs one block at a time.
+        one_block_per_machine: a machine runs one block at a time.
         single: the whole cluster runs one block at a time.
         noted: called after each finished block.
     """
@@ -68,7 +68,7 @@ class DaskRunner:
         recipe: Recipe,
         files: Mapping[str, Path],
         slots: int,
-        alone: bool,
+        one_block_per_machine: bool,
         single: bool = False,
         noted: Callable[[], None] = lambda: None,
     ) -> None:
@@ -77,7 +77,7 @@ class DaskRunner:
         self._needs, self._files = recipe.needs, files
         self._recipe = encode(recipe)
         self._id = hashlib.sha256(self._recipe.encode()).hexdigest()
-        self._alone, self._single = alone, single
+        self._one_block_per_machine, self._single = one_block_per_machine, single
         self._noted = noted
         self._waiting: deque[tuple[int, _Block]] = deque()
         self._sent: dict[int, _Block] = {}
@@ -108,7 +108,7 @@ class DaskRunner:
                     announced = True
                     self.pool.note(f"waiting for a usable worker at {self.pool.address}")
                 event = self.pool.look(self._needs, self._id, self._files, _WAIT_S)
-                if isinstance(event, Trouble):
+                if isinstance(event, LostBlocks):
                     self._lost(event)
                 elif event is not None and event["tag"] in self._sent:
                     yield from self._take(event["tag"], dict(event))
@@ -139,7 +139,7 @@ class DaskRunner:
         members = [m for m in self.pool.members.values() if m.fit == self._id and not m.refused]
         busy = {m.boot for m in members if m.busy is not None}
         for member in members:
-            if member.busy is None and not (self._alone and member.boot in busy):
+            if member.busy is None and not (self._one_block_per_machine and member.boot in busy):
                 busy.add(member.boot)
                 yield member
                 if self._single:
@@ -153,14 +153,14 @@ class DaskRunner:
         block.member = None
         self._waiting.appendleft((_Numbers.next(), block))
 
-    def _lost(self, trouble: Trouble) -> None:
-        for number in [n for n in trouble.blocks if n in self._sent]:
+    def _lost(self, lost: LostBlocks) -> None:
+        for number in [n for n in lost.blocks if n in self._sent]:
             block = self._sent[number]
             block.losses += 1
             if block.losses >= _MAX_LOSSES:
                 first = block.work.jobs[0]
                 raise HeapwrightError(
-                    f"block {first.block} of phase {first.phase} was lost {_MAX_LOSSES} times: {trouble.why}",
+                    f"block {first.block} of phase {first.phase} was lost {_MAX_LOSSES} times: {lost.why}",
                     "check whether the program crashes its machine; the same command continues the study",
                 )
             self._again(number)
@@ -212,7 +212,9 @@ class DaskMachines:
         noted: called after each finished block.
     """
 
-    def __init__(self, pool: Pool, needs: Needs, slots: int, noted: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, pool: Pool, needs: MachineRequirements, slots: int, noted: Callable[[], None] = lambda: None
+    ) -> None:
         self.pool = pool
         self.needs = needs
         self.slots = slots

@@ -29,7 +29,7 @@ import msgspec
 from heapwright.cluster.transport import (
     SUFFIX,
     Finished,
-    Needs,
+    MachineRequirements,
     Recipe,
     decode,
     encode,
@@ -37,7 +37,7 @@ from heapwright.cluster.transport import (
     replays_recipe,
     restore,
     run_transported,
-    troubles,
+    unmet_requirements,
 )
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.experiment.replays import Replays
@@ -153,7 +153,7 @@ class FileMachines:
 
     host = None
 
-    def __init__(self, folder: Path, plan: Plan, needs: Needs, store: Store) -> None:
+    def __init__(self, folder: Path, plan: Plan, needs: MachineRequirements, store: Store) -> None:
         self.folder = folder
         self.plan = plan
         self.needs = needs
@@ -244,7 +244,9 @@ def run_one(folder: Path, number: int) -> None:
     if result.exists():
         return
     word = recipe.file.command[0]
-    reasons = troubles(recipe.needs, "" if "/" in word or recipe.traces is not None else word, os.environ.get("PATH"))
+    reasons = unmet_requirements(
+        recipe.needs, "" if "/" in word or recipe.traces is not None else word, os.environ.get("PATH")
+    )
     if reasons:
         raise HeapwrightError(f"this machine cannot run it: {reasons[0]}")
     try:

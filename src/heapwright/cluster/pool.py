@@ -4,10 +4,10 @@
          ▲                        │                            which worker runs a block, and whether a machine runs one
          └──── events (topic) ◄───┴── log_event: results       block or several at once
 
-Workers come and go. A thread (`_usher`) inspects each new worker and sends the traces that it lacks, so that a slow
-machine does not delay the others. A worker that cannot be used is refused with one line. All other work is done in
-the caller's thread; the two threads communicate through one queue. If the connection to the scheduler is lost, the
-pool connects again, and the blocks that were running are run again.
+Workers come and go. A thread (`_inspect_new_workers`) inspects each new worker and sends the traces that it lacks, so
+that a slow machine does not delay the others. A worker that cannot be used is refused with one line. All other work is
+done in the caller's thread; the two threads communicate through one queue. If the connection to the scheduler is lost,
+the pool connects again, and the blocks that were running are run again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from heapwright.cluster.settings import Settings
-from heapwright.cluster.transport import Needs, decode, encode
-from heapwright.cluster.worker import Answer, inspect, put_piece, run_block
+from heapwright.cluster.transport import MachineRequirements, decode, encode
+from heapwright.cluster.worker import WorkerReport, inspect, put_piece, run_block
 from heapwright.errors import HeapwrightError
 from heapwright.measure.host import differences, fingerprint
 
@@ -65,7 +65,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class LostBlocks:
     """Blocks that were lost: their numbers, and the reason."""
 
     blocks: list[int]
@@ -73,6 +73,7 @@ class Trouble:
 
 
 BlockEvent = Mapping[str, Any]  # the result of a block, see worker.run_block
+_Ask = tuple[Member, MachineRequirements, str, Mapping[str, Path]]  # a worker to inspect; see `Pool.look`
 
 
 class Pool:
@@ -95,7 +96,7 @@ class Pool:
         self._stream: Any = None  # the client's connection to the scheduler
         self._topic = f"heapwright-{uuid.uuid4().hex}"
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._asks: queue.SimpleQueue[tuple[Member, Needs, str, Mapping[str, Path]] | None] = queue.SimpleQueue()
+        self._asks: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()
         self._tasks: dict[int, tuple[Any, float | None]] = {}  # block → (future, when it ended without an event)
         self._search: tuple[str, str | None] = ("", None)
         self._looked = 0.0
@@ -105,7 +106,7 @@ class Pool:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # this module reports the problems that matter
         self._cluster = self.settings.start()
         self._connect(self.settings.patience_s)
-        threading.Thread(target=self._usher, daemon=True).start()
+        threading.Thread(target=self._inspect_new_workers, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,7 +152,7 @@ class Pool:
             except Exception:  # it may be half closed already
                 logging.getLogger(__name__).debug("closing the client", exc_info=True)
 
-    def _again(self) -> Trouble:
+    def _again(self) -> LostBlocks:
         """Connect again; all blocks that were running are lost."""
         self.note(f"the connection to the scheduler at {self.address} is lost: connecting again")
         lost = list(self._tasks)
@@ -161,11 +162,11 @@ class Pool:
         self.members.clear()
         self._disconnect()
         self._connect(self.settings.patience_s)
-        return Trouble(lost, "the connection to the scheduler was lost")
+        return LostBlocks(lost, "the connection to the scheduler was lost")
 
-    # who is there
+    # workers
 
-    def start(self, needs: Needs, word: str, search_path: str | None) -> int:
+    def start(self, needs: MachineRequirements, word: str, search_path: str | None) -> int:
         """Wait for the first workers, and choose the kind of machine that the study uses.
 
         Args:
@@ -185,7 +186,7 @@ class Pool:
         kinds: Counter[str] = Counter()
         hosts = {}
         for answer in answers.values():
-            if isinstance(answer, Answer) and not answer.trouble:
+            if isinstance(answer, WorkerReport) and not answer.trouble:
                 key = fingerprint(answer.host)
                 kinds[key] += 1
                 hosts[key] = answer.host
@@ -225,7 +226,7 @@ class Pool:
                 )
             time.sleep(0.2)
 
-    def _unfit(self, answer: Answer | str) -> str:
+    def _unfit(self, answer: WorkerReport | str) -> str:
         """Return why a worker cannot be used; empty if it can."""
         if isinstance(answer, str):
             return answer
@@ -240,7 +241,9 @@ class Pool:
             self.note(f"worker {member.address} is not used: {why}")
         member.refused = why
 
-    def look(self, needs: Needs, id_: str, files: Mapping[str, Path], wait_s: float) -> BlockEvent | Trouble | None:
+    def look(
+        self, needs: MachineRequirements, id_: str, files: Mapping[str, Path], wait_s: float
+    ) -> BlockEvent | LostBlocks | None:
         """Wait for the next event.
 
         Args:
@@ -254,9 +257,9 @@ class Pool:
         """
         if time.monotonic() - self._looked >= _LOOK_S:
             self._looked = time.monotonic()
-            trouble = self._refresh(needs, id_, files)
-            if trouble is not None and trouble.blocks:
-                return trouble
+            lost = self._refresh(needs, id_, files)
+            if lost is not None and lost.blocks:
+                return lost
         try:
             kind, value = self._events.get(timeout=wait_s)
         except queue.Empty:
@@ -264,7 +267,7 @@ class Pool:
         if kind == "block":
             self._tasks.pop(value["tag"], None)
             return dict(value)
-        member, asked, answer = cast(tuple[Member, str, Answer | str], value)
+        member, asked, answer = cast(tuple[Member, str, WorkerReport | str], value)
         if self.members.get(member.address) is member and not member.refused:
             why = self._unfit(answer)
             if why or isinstance(answer, str):
@@ -273,7 +276,7 @@ class Pool:
                 member.machine, member.boot, member.fit = answer.machine, answer.boot, asked
         return None
 
-    def _refresh(self, needs: Needs, id_: str, files: Mapping[str, Path]) -> Trouble | None:
+    def _refresh(self, needs: MachineRequirements, id_: str, files: Mapping[str, Path]) -> LostBlocks | None:
         try:
             # A client can reconnect to a new scheduler by itself, but then it is not subscribed to our topic.
             if self._client.status != "running" or self._client.scheduler_comm is not self._stream:
@@ -297,7 +300,7 @@ class Pool:
         silent = self._silent()
         if silent is None:
             return self._again()
-        return Trouble([*lost, *silent], "its worker was lost")
+        return LostBlocks([*lost, *silent], "its worker was lost")
 
     def _leaves(self, member: Member) -> None:
         member.left = time.monotonic()
@@ -320,12 +323,12 @@ class Pool:
             self.drop(block)
         return ended
 
-    def _usher(self) -> None:
+    def _inspect_new_workers(self) -> None:
         """Inspect new workers and send them the traces that they lack; runs in its own thread."""
         while (ask := self._asks.get()) is not None:
             member, needs, id_, files = ask
             try:
-                answer = self._admit(member.address, needs, files)
+                answer = self._inspect_worker(member.address, needs, files)
             except Exception as error:  # the worker or the cluster may be gone
                 answer = _words(error)
                 if member.left is None and not isinstance(error, HeapwrightError):
@@ -333,10 +336,12 @@ class Pool:
                     continue
             self._events.put(("fit", (member, id_, answer)))
 
-    def _admit(self, address: str, needs: Needs, files: Mapping[str, Path]) -> Answer | str:
+    def _inspect_worker(
+        self, address: str, needs: MachineRequirements, files: Mapping[str, Path]
+    ) -> WorkerReport | str:
         client = self._client
         answer = _read(client.run(inspect, encode(needs), *self._search, workers=[address], on_error="return")[address])
-        if isinstance(answer, Answer) and not answer.trouble:
+        if isinstance(answer, WorkerReport) and not answer.trouble:
             for hash_ in answer.missing:
                 problem = self._send_file(client, address, hash_, files[hash_])
                 if problem:
@@ -401,13 +406,13 @@ def _words(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
 
 
-def _read(answer: object) -> Answer | str:
+def _read(answer: object) -> WorkerReport | str:
     """Return a worker's answer, or the reason why there is none."""
     if isinstance(answer, ModuleNotFoundError):
         return f"heapwright is not installed there ({answer})"
     if not isinstance(answer, str):
         return _words(answer if isinstance(answer, BaseException) else None)
     try:
-        return decode(answer, Answer)
+        return decode(answer, WorkerReport)
     except ValueError:
         return "the worker runs another version of heapwright"

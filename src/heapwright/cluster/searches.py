@@ -29,7 +29,7 @@ from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start
 from heapwright.cluster.dask_runner import search_word
 from heapwright.cluster.pool import Member, Pool
 from heapwright.cluster.settings import read_settings
-from heapwright.cluster.transport import Needs, check_texts, library_id, needs_of
+from heapwright.cluster.transport import MachineRequirements, check_texts, library_id, needs_of
 from heapwright.errors import HeapwrightError
 from heapwright.metrics import METRICS
 from heapwright.objectives import parse_objectives
@@ -60,13 +60,14 @@ class Demands:
 
     Attributes:
         needs: for every worker.
-        alone: a machine runs one search at a time, because time is an objective or a server has a port.
+        one_search_per_machine: a machine runs one search at a time, because time is an objective or a server has a
+            port.
         single: programs of which the whole cluster runs one search at a time. They are servers, whose port on this
             machine the first runs use, and programs whose files are in one folder on all machines.
     """
 
-    needs: Needs
-    alone: bool
+    needs: MachineRequirements
+    one_search_per_machine: bool
     single: frozenset[str]
 
 
@@ -95,7 +96,7 @@ def demands_of(definition: Definition, base: Path, folder: Path) -> Demands:
         file = workload.file
         if file.server is not None or file.setup or file.cleanup or file.output.compare == "files":
             single.add(program.name)
-    needs = Needs(__version__, libraries, list(paths), programs=[p for p in programs if p])
+    needs = MachineRequirements(__version__, libraries, list(paths), programs=[p for p in programs if p])
     return Demands(needs, _timed(definition), frozenset(single))
 
 
@@ -250,7 +251,7 @@ class _Distribution:
         for member in self._pool.members.values():
             used = [s.member for s in self._running if s.member is not None]
             free = member.fit == _NEEDS and not member.refused and member not in used
-            if not free or (self._demands.alone and member.boot in {m.boot for m in used}):
+            if not free or (self._demands.one_search_per_machine and member.boot in {m.boot for m in used}):
                 continue
             search = self._next()
             if search is None:

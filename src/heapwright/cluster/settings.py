@@ -1,10 +1,15 @@
 """Reads `--cluster`: the address of a Dask scheduler, or a TOML file that describes the cluster.
 
-```toml scheduler = "tcp://head:8786"  # a running scheduler; or [slurm] instead slots = 40                     #
-blocks that a search requests at once (default: number of usable workers at its beginning) patience = 600
-# seconds to wait for a worker, or for a lost scheduler [slurm]                        # arguments of
-dask_jobqueue.SLURMCluster; one job is one worker jobs = 40 cores = 1 memory = "4GB" queue = "short" walltime =
-"02:00:00" ```
+scheduler = "tcp://head:8786"  # a running scheduler; or [slurm] instead
+slots = 40      # blocks that a search requests at once (default: number of usable workers at its start)
+patience = 600  # seconds to wait for a worker, or for a lost scheduler
+
+[slurm]         # arguments of dask_jobqueue.SLURMCluster; one job is one worker
+jobs = 40
+cores = 1
+memory = "4GB"
+queue = "short"
+walltime = "02:00:00"
 """
 
 from __future__ import annotations

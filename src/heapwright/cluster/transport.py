@@ -36,7 +36,7 @@ SUFFIX = ".hwt"
 _T = TypeVar("_T")
 
 
-class Needs(msgspec.Struct):
+class MachineRequirements(msgspec.Struct):
     """Requirements for a machine.
 
     Attributes:
@@ -75,7 +75,7 @@ class Recipe(msgspec.Struct):
     references: str
     traces: dict[str, str] | None
     environ: dict[str, str] | None
-    needs: Needs
+    needs: MachineRequirements
     keep_output: bool = False
 
 
@@ -151,7 +151,7 @@ def library_id(path: str) -> str:
     return build_id(path) or content_hash(Path(path))
 
 
-def needs_of(workload: Workload, allocators: list[Allocator], references: Path) -> Needs:
+def needs_of(workload: Workload, allocators: list[Allocator], references: Path) -> MachineRequirements:
     """Return the requirements for a machine.
 
     Args:
@@ -161,7 +161,7 @@ def needs_of(workload: Workload, allocators: list[Allocator], references: Path) 
     """
     libraries = {a.path: library_id(a.path) for a in allocators if a.path}
     if workload.replays:  # the recordings are sent, and each machine has its own replayer
-        return Needs(__version__, libraries, [])
+        return MachineRequirements(__version__, libraries, [])
     paths = [str(workload.cwd), *(i.stdin for i in workload.inputs if i.stdin), workload.file.stdin]
     word = workload.program()
     paths.append(str(Path(word).absolute()) if "/" in word else "")
@@ -169,10 +169,10 @@ def needs_of(workload: Workload, allocators: list[Allocator], references: Path) 
         paths += [i.args[0] for i in workload.inputs]
     if workload.file.output.compare == "command":  # the reference output is beside the study
         paths.append(str(references.parent))
-    return Needs(__version__, libraries, [p for p in paths if p])
+    return MachineRequirements(__version__, libraries, [p for p in paths if p])
 
 
-def program_recipe(executor: Executor, needs: Needs, environ: Mapping[str, str] | None) -> Recipe:
+def program_recipe(executor: Executor, needs: MachineRequirements, environ: Mapping[str, str] | None) -> Recipe:
     """Return the recipe that runs the program.
 
     Args:
@@ -187,7 +187,9 @@ def program_recipe(executor: Executor, needs: Needs, environ: Mapping[str, str] 
     return Recipe(w.file, str(w.cwd), inputs, executor.options, references, None, variables, needs, keep)
 
 
-def replays_recipe(replays: Replays, needs: Needs, environ: Mapping[str, str] | None) -> tuple[Recipe, dict[str, Path]]:
+def replays_recipe(
+    replays: Replays, needs: MachineRequirements, environ: Mapping[str, str] | None
+) -> tuple[Recipe, dict[str, Path]]:
     """Return the recipe that runs replays, and content hash → path of each trace.
 
     Args:
@@ -220,7 +222,7 @@ def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Execut
     return Replays(workload, paths, recipe.meter, environ, scratch)
 
 
-def troubles(needs: Needs, word: str, search_path: str | None) -> list[str]:
+def unmet_requirements(needs: MachineRequirements, word: str, search_path: str | None) -> list[str]:
     """Return the reasons why this machine cannot be used, one line each; empty if it can.
 
     Args:

@@ -30,14 +30,14 @@ import msgspec
 
 from heapwright.cluster.transport import (
     SUFFIX,
-    Needs,
+    MachineRequirements,
     Recipe,
     content_hash,
     decode,
     encode,
     restore,
     run_transported,
-    troubles,
+    unmet_requirements,
 )
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.replays import Replays
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from heapwright.workload.execute import Executor
 
 
-class Answer(msgspec.Struct):
+class WorkerReport(msgspec.Struct):
     """A worker's description of itself.
 
     Attributes:
@@ -97,15 +97,15 @@ def inspect(needs: str, word: str, search_path: str | None) -> str:
     """Describe this machine and check whether it can be used.
 
     Args:
-        needs: the requirements, `Needs` as JSON.
+        needs: the requirements, `MachineRequirements` as JSON.
         word: the program's name if it is searched on PATH; else empty.
         search_path: PATH of the study; None for this machine's.
 
     Returns:
-        An `Answer` as JSON.
+        A `WorkerReport` as JSON.
     """
-    wanted = decode(needs, Needs)
-    problems = troubles(wanted, word, search_path)
+    wanted = decode(needs, MachineRequirements)
+    problems = unmet_requirements(wanted, word, search_path)
     missing: list[str] = []
     try:
         folder = cache_folder()
@@ -114,7 +114,7 @@ def inspect(needs: str, word: str, search_path: str | None) -> str:
     except (OSError, HeapwrightError) as error:
         problems.append(f"no cache: {error}")
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return encode(Answer(describe_host(), socket.gethostname(), boot, problems, missing))
+    return encode(WorkerReport(describe_host(), socket.gethostname(), boot, problems, missing))
 
 
 def _tidy(folder: Path, used: set[str]) -> None:

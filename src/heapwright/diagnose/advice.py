@@ -16,7 +16,7 @@ SMALL_BYTES = 16 * MIB
 # Free memory below this share of resident memory is what every malloc keeps to work with.
 FREE_SHARE = 0.10
 # A part with at least this share of resident memory is named as most of it.
-MOST = 0.50
+MAJOR_SHARE = 0.50
 # Arenas of threads that share a program's memory waste free pages from this number on.
 MANY_ARENAS = 4
 
@@ -125,12 +125,12 @@ def advise(found: Figures) -> Advice:
             " start with PYTHONMALLOC=malloc under another malloc",
             (f"PYTHONMALLOC=malloc under another malloc: {_TUNE}",),
         )
-    if found.files >= MOST * found.resident:
+    if found.files >= MAJOR_SHARE * found.resident:
         return Advice(
             "files",
             f"{of}, {show_bytes(found.files)} is the program, its libraries and files: no malloc will help there",
         )
-    if found.managed and found.managed_resident >= MOST * found.resident:
+    if found.managed and found.managed_resident >= MAJOR_SHARE * found.resident:
         name, setting = _MANAGED[found.managed]
         outside = show_bytes(found.managed_resident)
         return Advice(
@@ -141,7 +141,7 @@ def advise(found: Figures) -> Advice:
         )
     if not found.known:
         return _unknown(found, of)
-    if found.runtime_resident >= MOST * found.resident:
+    if found.runtime_resident >= MAJOR_SHARE * found.resident:
         return Advice(
             "runtime",
             f"{of}, {show_bytes(found.runtime_resident)} is in the arenas of {found.runtime}, and only"
@@ -160,10 +160,10 @@ def _free(found: Figures, of: str) -> Advice:
     glibc = found.allocator.startswith("glibc")
     steps = []
     # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on the load.
-    if glibc and found.trimmable >= MOST * found.free:
+    if glibc and found.trimmable >= MAJOR_SHARE * found.free:
         trim_now = _TRIM_IN_PYTHON if found.runtime.startswith("CPython") else _TRIM
-        steps.append(_THRESHOLD if found.top >= MOST * found.free else trim_now)
-    if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MOST * found.free:
+        steps.append(_THRESHOLD if found.top >= MAJOR_SHARE * found.free else trim_now)
+    if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MAJOR_SHARE * found.free:
         steps.append(_ARENAS)
     steps.append(_TUNE)
     trim = ""

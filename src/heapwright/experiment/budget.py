@@ -22,23 +22,23 @@ _ROUNDING = 1e-6  # relative error up to which two sums of seconds count as equa
 
 
 @dataclass(frozen=True)
-class Need:
+class StageNeed:
     """How many runs of the program a stage can use.
 
     Attributes:
-        least: with fewer runs the stage is of no use.
-        most: more runs than these are of no use to the stage; infinity for the search.
-        share: weight of the stage in dividing the time that is left when every stage has its least.
+        min_runs: with fewer runs the stage is of no use.
+        max_runs: more runs than these are of no use to the stage; infinity for the search.
+        share: weight of the stage in dividing the time that is left when every stage has its minimum.
         usual: how many runs the stage commonly uses where time does not limit it.
     """
 
-    least: float
-    most: float
+    min_runs: float
+    max_runs: float
     share: float
     usual: float = 0.0
 
 
-def allot(left_s: float, run_s: float, needs: Mapping[str, Need]) -> dict[str, float]:
+def allot(left_s: float, run_s: float, needs: Mapping[str, StageNeed]) -> dict[str, float]:
     """Divide the time that is left among stages.
 
     Args:
@@ -51,17 +51,17 @@ def allot(left_s: float, run_s: float, needs: Mapping[str, Need]) -> dict[str, f
     """
     allotted: dict[str, float] = {}
     for name, need in needs.items():
-        allotted[name] = min(need.least * run_s, max(0.0, left_s - sum(allotted.values())))
-    unsatisfied = {name for name, need in needs.items() if need.most > need.least}
+        allotted[name] = min(need.min_runs * run_s, max(0.0, left_s - sum(allotted.values())))
+    unsatisfied = {name for name, need in needs.items() if need.max_runs > need.min_runs}
     while unsatisfied and (slack := left_s - sum(allotted.values())) > 1e-9:
         shares = sum(needs[name].share for name in unsatisfied)
         if shares <= 0:
             break
         full: set[str] = set()
         for name in unsatisfied:
-            wish = allotted[name] + slack * needs[name].share / shares
-            allotted[name] = min(wish, needs[name].most * run_s)
-            if allotted[name] < wish:
+            wanted = allotted[name] + slack * needs[name].share / shares
+            allotted[name] = min(wanted, needs[name].max_runs * run_s)
+            if allotted[name] < wanted:
                 full.add(name)
         if not full:
             break

@@ -13,6 +13,7 @@ import numpy as np
 
 from heapwright.experiment.shape import groups, shapes
 from heapwright.experiment.stats import Ratio
+from heapwright.units import percent
 
 _FEW = 0.1  # a group with a smaller share of the runs counts as outliers
 
@@ -69,7 +70,7 @@ def note(
             for who, values in (("default", default), ("pick", pick))
             if found[name].uneven[0] and (text := groups_of(values.get(name, []), show))
         ]
-        if not texts and (text := groups_of([math.exp(x) for x in logs[name]], _percent)):
+        if not texts and (text := groups_of([math.exp(x) for x in logs[name]], percent)):
             texts = [f"the changes from pair to pair{on} fall into {text}"]
         grouped = grouped or bool(texts)
         sentences += texts
@@ -86,7 +87,7 @@ def note(
         if len(logs) > 1:
             why = "the medians are over the runs of all inputs together"
         sentences.append(
-            f"the medians of all runs differ by {_percent(gap)}, the mean over pairs by {_percent(ratio.value)}: {why},"
+            f"the medians of all runs differ by {percent(gap)}, the mean over pairs by {percent(ratio.value)}: {why},"
             " the mean weighs every pair"
         )
     return "; ".join(sentences)
@@ -122,7 +123,3 @@ def _matters(logs: Sequence[float], margin: float) -> bool:
 
 def _count(groups: int) -> str:
     return {2: "two", 3: "three"}.get(groups, str(groups))
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FEWEST = 8  # a sample with fewer values is not tested
+MIN_VALUES = 8  # a sample with fewer values is not tested
 MAX_GROUPS = 4
 SAME = 5e-4  # the least standard deviation assumed (0.05 %): smaller differences make no groups
 SPELL_Z = 1.645  # normal quantile of a one-sided test at 5 %
 MAX_CORRELATION = 0.8  # a larger estimate is lowered to this
-FEWEST_INDEPENDENT = 3.0  # least effective sample size
+MIN_INDEPENDENT = 3.0  # smallest effective sample size
 
 Rows = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -61,7 +61,7 @@ def shapes(rows: Rows) -> Shapes:
         rows: (n_samples, n_values) array of logarithms, each row in the order of measurement.
     """
     samples, n = rows.shape
-    if n < FEWEST:
+    if n < MIN_VALUES:
         never = np.zeros(samples, dtype=bool)
         return Shapes(never, never, never, np.full(samples, float(n)))
     score, _ = _gap_scores(rows)
@@ -74,7 +74,7 @@ def shapes(rows: Rows) -> Shapes:
     # The estimate r from a short series is biased by −(1 + 3r)/n (Marriott and Pope 1954; Kendall 1954).
     corrected = np.clip(correlation + (1 + 3 * correlation) / n, 0, MAX_CORRELATION)
     corrected = np.where(grouped | significant, corrected, 0)
-    independent = np.maximum(n * (1 - corrected) / (1 + corrected), FEWEST_INDEPENDENT)
+    independent = np.maximum(n * (1 - corrected) / (1 + corrected), MIN_INDEPENDENT)
     return Shapes(grouped, uneven, significant, independent)
 
 
@@ -92,7 +92,7 @@ def groups(values: Sequence[float]) -> list[list[int]]:
     order = np.argsort(row, kind="stable")
     n = len(row)
     cuts: list[int] = []
-    if n >= FEWEST:
+    if n >= MIN_VALUES:
         score, count = _gap_scores(row[None])
         if score[0] > 2.5 + 30 / n:
             gaps = np.diff(row[order])

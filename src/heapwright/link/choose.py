@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wish:
+class LinkRequest:
     """The user's request.
 
     Attributes:
@@ -58,11 +58,11 @@ class Choice:
     left: str = ""
 
 
-def from_verdict(wish: Wish, verdict: str, why: str) -> Choice:
+def from_verdict(request: LinkRequest, verdict: str, why: str) -> Choice:
     """Choose exgen for a program with one thread, and otherwise reaper.
 
     Args:
-        wish: the user's request.
+        request: the user's request.
         verdict: 'single', 'multi' or 'unknown'.
         why: the reason of the verdict, for people.
 
@@ -70,36 +70,36 @@ def from_verdict(wish: Wish, verdict: str, why: str) -> Choice:
         HeapwrightError: the library is not in this installation.
     """
     name = "exgen" if verdict == "single" else "reaper"
-    return _ours(name + ("-secure" if wish.secure else ""), wish, wish.options, why)
+    return _ours(name + ("-secure" if request.secure else ""), request, request.options, why)
 
 
-def from_wish(wish: Wish) -> Choice | None:
+def from_request(request: LinkRequest) -> Choice | None:
     """Choose the allocator that the user asked for by name or by study; None to let the verdict choose.
 
     Raises:
         HeapwrightError: the study or the allocator cannot be used.
     """
-    if wish.study:
-        return _from_study(wish)
-    if wish.allocator:
-        return _named(wish.allocator, wish, wish.options, "asked for")
+    if request.study:
+        return _from_study(request)
+    if request.allocator:
+        return _named(request.allocator, request, request.options, "asked for")
     return None
 
 
-def _ours(name: str, wish: Wish, options: str, why: str) -> Choice:
-    library = library_folder() / f"lib{name}.{'so' if wish.shared else 'a'}"
+def _ours(name: str, request: LinkRequest, options: str, why: str) -> Choice:
+    library = library_folder() / f"lib{name}.{'so' if request.shared else 'a'}"
     if not library.is_file():
         raise HeapwrightError(
             f"the library {library} is missing", "install heapwright again, with a C++ compiler on PATH"
         )
-    return Choice(name, library, options, why, wish.shared)
+    return Choice(name, library, options, why, request.shared)
 
 
-def _named(name: str, wish: Wish, options: str, why: str, left: str = "") -> Choice:
+def _named(name: str, request: LinkRequest, options: str, why: str, left: str = "") -> Choice:
     from heapwright.experiment.configuration import DEFAULT
 
     if name in OURS:
-        return _ours(name, wish, options, why)
+        return _ours(name, request, options, why)
     if options:
         raise UsageError(f"only {', '.join(OURS)} can have options built in, not {name}", "leave out --options")
     if name in ("glibc", "none", DEFAULT):
@@ -110,17 +110,19 @@ def _named(name: str, wish: Wish, options: str, why: str, left: str = "") -> Cho
     return Choice(found.name, Path(found.path).resolve(), "", why, True, left)
 
 
-def _from_study(wish: Wish) -> Choice:
+def _from_study(request: LinkRequest) -> Choice:
     """Choose a study's allocator; settings of exgen and reaper are built in, others stay in the environment."""
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import load_view
 
-    view = load_view(Path(wish.study))
-    pick = chosen_pick(view, wish.pick)
+    view = load_view(Path(request.study))
+    pick = chosen_pick(view, request.pick)
     config = pick.config if pick else view.default
-    why = f"{wish.study}: {pick.name if pick else 'nothing is proven better: the default'}"
+    why = f"{request.study}: {pick.name if pick else 'nothing is proven better: the default'}"
     if config.allocator in OURS:
         variable = f"{config.allocator.split('-')[0].upper()}_OPTIONS"
-        return _named(config.allocator, wish, ",".join(filter(None, [config.env.get(variable, ""), wish.options])), why)
+        return _named(
+            config.allocator, request, ",".join(filter(None, [config.env.get(variable, ""), request.options])), why
+        )
     left = {k: v for k, v in config.env.items() if k != "LD_PRELOAD"}
-    return _named(config.allocator, wish, "", why, " ".join(f"{k}={v}" for k, v in left.items()))
+    return _named(config.allocator, request, "", why, " ".join(f"{k}={v}" for k, v in left.items()))

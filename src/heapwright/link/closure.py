@@ -90,10 +90,10 @@ class _Resolver:
         self.closure = Closure()
         self.waiting: list[tuple[Input, Image]] = []
         self.taken: set[int] = set()
-        self.undefined: dict[str, bool] = {}  # name → whether somebody insists on it
+        self.undefined: dict[str, bool] = {}  # name → whether a strong reference needs it
 
     def run(self) -> Closure:
-        """Objects first come into force where they stand, archives as often as they have something to give."""
+        """Take the objects in their order, and go through each archive until it adds no member."""
         for item in self.line.inputs:
             found = read_input(item.path)
             if isinstance(found, Archive):
@@ -145,7 +145,7 @@ class _Resolver:
                 self.undefined[symbol.name] = self.undefined.get(symbol.name, False) or strong
 
     def _take_from(self, archive: Archive) -> bool:
-        """Takes what this archive has to give now; whether it gave something."""
+        """Take the needed members of an archive; return whether there were any."""
         gave, again = False, True
         while again:
             again = False

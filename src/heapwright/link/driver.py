@@ -20,7 +20,7 @@ from pathlib import Path
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import NATIVE
 from heapwright.link import step
-from heapwright.link.choose import Wish
+from heapwright.link.choose import LinkRequest
 from heapwright.link.judge import Judgement, judge_link
 from heapwright.link.line import open_responses, read_line
 from heapwright.terminal_text import say
@@ -45,11 +45,11 @@ _OTHER = re.compile(r"^(?:[\w.-]+-)?(?:gcc-)?(ar|ranlib|nm|strip|objcopy|as|heap
 _BEFORE = ("ccache", "sccache", "distcc", "icecc")  # whose first argument is the compiler
 
 
-def run_compiler(command: Sequence[str], wish: Wish) -> int:
+def run_compiler(command: Sequence[str], request: LinkRequest) -> int:
     """Runs the command; returns its exit status.
 
     Raises:
-        UsageError: the command is not to be found.
+        UsageError: the command was not found.
         HeapwrightError: this installation lacks the link step.
     """
     program = shutil.which(command[0])
@@ -73,7 +73,7 @@ def run_compiler(command: Sequence[str], wish: Wish) -> int:
         mark = Path(scratch) / "linked"
         env = {
             **os.environ,
-            step.WISH: step.wish_as_text(wish),
+            step.REQUEST: step.request_as_text(request),
             step.MARK: str(mark),
             "HEAPWRIGHT_LINK_PYTHON": sys.executable,
         }

@@ -30,7 +30,7 @@ _SAYS = {
     "starts": "starts a thread",
     "may": "may start a thread",
     "plugins": "loads plug-ins",
-    "missing": "is not to be found",
+    "missing": "was not found",
     "told": "loads plug-ins, which are said to be none",
     "none": "is not referred to",
     "harmless": "is reached by no function that is used",

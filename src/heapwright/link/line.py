@@ -79,7 +79,7 @@ _WITH_VALUE = frozenset(
 _STUCK = ("-o", "-z", "-m", "-T", "-y", "-h", "-u", "-O", "-A", "-R", "-Y", "-F", "-f", "-G", "-b", "-e", "-I")
 
 
-_MOST_RESPONSES = 2000  # as gcc has it
+_MAX_RESPONSES = 2000  # as gcc has it
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def open_responses(words: Sequence[str]) -> list[str]:
         path = Path(word[1:])
         if word.startswith("@") and is_file(path):
             opened += 1
-            if opened > _MOST_RESPONSES:
+            if opened > _MAX_RESPONSES:
                 raise ValueError(f"{path}: too many response files, or one that names itself")
             waiting += reversed(shlex.split(path.read_text(errors="replace")))
         else:

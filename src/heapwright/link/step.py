@@ -28,14 +28,14 @@ from heapwright.elf.image import Image, read_file
 from heapwright.elf.note import MACHINES, Linked, note_object, read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive
-from heapwright.link.choose import Choice, Wish, from_verdict, from_wish
+from heapwright.link.choose import Choice, LinkRequest, from_request, from_verdict
 from heapwright.link.closure import Closure, read_input, resolve
 from heapwright.link.judge import judge_closure, reason
 from heapwright.link.knowledge import known_library
 from heapwright.link.line import LinkLine, read_line
 from heapwright.terminal_text import say
 
-WISH, COMPILER, MARK, LINKER = (
+REQUEST, COMPILER, MARK, LINKER = (
     "HEAPWRIGHT_LINK_WISH",
     "HEAPWRIGHT_LINK_COMPILER",
     "HEAPWRIGHT_LINK_MARK",
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     what = "linked without an allocator of heapwright"
     try:
-        return link(linker, words, Wish(**json.loads(os.environ.get(WISH, "{}"))))
+        return link(linker, words, LinkRequest(**json.loads(os.environ.get(REQUEST, "{}"))))
     except HeapwrightError as error:
         say(f"{what}: {error.message}{f' ({error.hint})' if error.hint else ''}")
     except Exception as error:  # the program must be linked even if heapwright has a bug
@@ -91,13 +91,13 @@ def main(argv: Sequence[str]) -> int:
     return subprocess.run([linker, *words], check=False).returncode
 
 
-def link(linker: str, words: list[str], wish: Wish) -> int:
+def link(linker: str, words: list[str], request: LinkRequest) -> int:
     """Link with the requested allocator.
 
     Args:
         linker: path of the real linker.
         words: the linker's command line.
-        wish: the user's request.
+        request: the user's request.
 
     Raises:
         HeapwrightError: there is no such link; the caller must link unchanged.
@@ -106,26 +106,26 @@ def link(linker: str, words: list[str], wish: Wish) -> int:
     if not line.program or not line.inputs:
         return subprocess.run([linker, *words], check=False).returncode
     try:
-        return _link_program(linker, line, wish)
+        return _link_program(linker, line, request)
     except HeapwrightError as error:
         raise HeapwrightError(f"{line.output}: {error.message}", error.hint) from None
 
 
-def _link_program(linker: str, line: LinkLine, wish: Wish) -> int:
+def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
     closure = resolve(line)
     _check(closure)
     machine = closure.machine()[0] or "EM_X86_64"
     if machine not in MACHINES:
         raise Declined(f"heapwright has no allocator for {machine.removeprefix('EM_')}")
-    judgement = judge_closure(line, closure, wish.plugins)
+    judgement = judge_closure(line, closure, request.plugins)
     told = f"{judgement.verdict}: {_lasting(reason(judgement))}"
-    choice = from_wish(wish)
-    choice = replace(choice, why=f"{choice.why}; {told}") if choice else from_verdict(wish, judgement.verdict, told)
+    choice = from_request(request)
+    choice = replace(choice, why=f"{choice.why}; {told}") if choice else from_verdict(request, judgement.verdict, told)
     if choice.library:
         _check_machine(choice.library, machine, closure.machine()[1])
     if line.static and choice.shared:
         raise Declined(f"{choice.allocator} is a shared library, and the program is static")
-    return _link_with(linker, line, choice, judgement.verdict, machine, wish, _forced(line, closure, choice))
+    return _link_with(linker, line, choice, judgement.verdict, machine, request, _forced(line, closure, choice))
 
 
 def _lasting(why: str) -> str:
@@ -151,7 +151,7 @@ def _check_machine(library: Path, machine: str, bits: int) -> None:
 
 
 def _link_with(
-    linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, wish: Wish, forced: Sequence[str]
+    linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, request: LinkRequest, forced: Sequence[str]
 ) -> int:
     how = "shared" if choice.shared else "static"
     linked = Linked(choice.allocator, __version__, how if choice.library else "", verdict, choice.why, choice.options)
@@ -159,7 +159,7 @@ def _link_with(
         note = Path(folder) / "heapwright-note.o"
         note.write_bytes(note_object(linked, machine))
         done = subprocess.run(
-            [linker, *_with(line, choice, note, wish, forced)],
+            [linker, *_with(line, choice, note, request, forced)],
             capture_output=True,
             text=True,
             check=False,
@@ -194,7 +194,7 @@ def _forced(line: LinkLine, closure: Closure, choice: Choice) -> list[str]:
     return symbols
 
 
-def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish, forced: Sequence[str]) -> list[str]:
+def _with(line: LinkLine, choice: Choice, note: Path, request: LinkRequest, forced: Sequence[str]) -> list[str]:
     """Return the linker's words with the allocator before the program's objects, so that its malloc is found first."""
     words = list(line.words)
     ours = [i.at for i in line.inputs if not _START_FILE.match(i.path.name)]
@@ -204,7 +204,7 @@ def _with(line: LinkLine, choice: Choice, note: Path, wish: Wish, forced: Sequen
     more = [word for symbol in forced for word in ("-u", symbol)]
     if choice.shared:
         more += ["--push-state", "--no-as-needed", str(choice.library), "--pop-state"]
-        if wish.rpath:
+        if request.rpath:
             more += ["-rpath", str(choice.library.parent)]
     else:
         more.append(str(choice.library))
@@ -229,9 +229,9 @@ def _look_at(output: Path, choice: Choice) -> str:
     return f"{hidden[0]} is hidden from libraries (by --exclude-libs or a version script)" if hidden else ""
 
 
-def wish_as_text(wish: Wish) -> str:
+def request_as_text(request: LinkRequest) -> str:
     """For the environment of the link step."""
-    return json.dumps(asdict(wish))
+    return json.dumps(asdict(request))
 
 
 if __name__ == "__main__":

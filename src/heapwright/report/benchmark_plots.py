@@ -304,7 +304,7 @@ def falls(suite: Suite) -> Figure | None:
     return figure
 
 
-def whole(suite: Suite) -> Figure | None:
+def summary_figure(suite: Suite) -> Figure | None:
     """Draw memory over time as geometric means over the suite, one point for each allocator."""
     keys = {b.name: time_key(suite, b) for b in suite.benchmarks}
     points = {
@@ -334,7 +334,7 @@ def whole(suite: Suite) -> Figure | None:
 
 def figures(suite: Suite) -> dict[str, Figure]:
     """Return file name without suffix → figure, for everything that was measured."""
-    drawn: dict[str, Figure | None] = {"all": whole(suite)}
+    drawn: dict[str, Figure | None] = {"all": summary_figure(suite)}
     for benchmark in suite.benchmarks:
         name = benchmark.name
         if benchmark.iterations or benchmark.scope != "all":

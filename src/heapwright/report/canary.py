@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heapwright.canary.judge import Result
-from heapwright.canary.run import CLAIMS, LABELS, Standing
+from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
 from heapwright.terminal_text import visible
@@ -35,7 +35,7 @@ def show_change(result: Result) -> str:
     return f"{change:+.1f} % [{low:+.1f}, {high:+.1f}]".replace("-", "−")
 
 
-def sentence(found: Standing) -> str:
+def sentence(found: CanaryState) -> str:
     """The first sentence: the claims, or why there is none yet."""
     claims, drifts = [], []
     for name, result in found.results.items():
@@ -57,10 +57,10 @@ def sentence(found: Standing) -> str:
     return f"{text}."
 
 
-def notes(found: Standing) -> list[str]:
+def notes(found: CanaryState) -> list[str]:
     """The limits of the claims, a line each."""
     lines = []
-    if found.alone:
+    if found.has_single_instance:
         lines.append(
             "One group has a single instance: a difference between the instances that does not come from the treatment"
             " (their share of the load, their age) is part of the result."
@@ -88,7 +88,7 @@ def notes(found: Standing) -> list[str]:
     return lines
 
 
-def as_json(found: Standing) -> dict[str, Any]:
+def as_json(found: CanaryState) -> dict[str, Any]:
     """The canary as `canary --json` writes it."""
     return {
         "control": found.header.control,
@@ -96,7 +96,7 @@ def as_json(found: Standing) -> dict[str, Any]:
         "samples": found.samples,
         "sampled_s": found.sampled_s,
         "restarts": {"control": found.restarts[0], "treatment": found.restarts[1]},
-        "one_instance": found.alone,
+        "one_instance": found.has_single_instance,
         "memory": "pss" if found.header.proportional else "rss",
         "claim": sentence(found),
         "decided": any(result.verdict in CLAIMS for result in found.results.values()),
@@ -117,7 +117,7 @@ def as_json(found: Standing) -> dict[str, Any]:
     }
 
 
-def show_canary(found: Standing, console: Console) -> None:
+def show_canary(found: CanaryState, console: Console) -> None:
     """Print sentence, table and notes."""
     console.print(paragraph(sentence(found), console.width, ""), markup=False, soft_wrap=True)
     table = Table(box=None, header_style="", pad_edge=False)

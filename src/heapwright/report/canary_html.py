@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from heapwright.canary.blocks import Blocks
 from heapwright.canary.judge import Result
-from heapwright.canary.run import CLAIMS, LABELS, Standing
+from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.report.canary import notes, sentence, show_change, show_value
 from heapwright.report.drawing import COLOUR, MUTED, figure_of, picture
 from heapwright.report.page import render_page, save_page
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MAX_POINTS = 240  # of a curve; a page for a week is as small as one for an hour
 
 
-def write_page(found: Standing, out: Path) -> None:
+def write_page(found: CanaryState, out: Path) -> None:
     """Write the page to a file, completely or not at all.
 
     Args:
@@ -33,7 +33,7 @@ def write_page(found: Standing, out: Path) -> None:
     save_page(render(found), out)
 
 
-def render(found: Standing) -> str:
+def render(found: CanaryState) -> str:
     """Return the page as text."""
     from markupsafe import Markup
 

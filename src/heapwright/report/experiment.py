@@ -171,7 +171,7 @@ def set_up(analysis: Analysis) -> list[str]:
         *(f"Machine: {machine}." for machine in machines),
         f"Allocators: {', '.join(allocators)}.",
         *_ended_early(analysis),
-        *_strayed(analysis),
+        *_not_repeated(analysis),
         *([f"Not finished: {analysis.missing} searches are missing."] if analysis.missing else []),
     ]
 
@@ -185,14 +185,16 @@ def _ended_early(analysis: Analysis) -> list[str]:
     return [f"Ended before their budget, with nothing more to propose; they keep their last quality: {each}{more}."]
 
 
-def _strayed(analysis: Analysis) -> list[str]:
-    found = [f"{file.removesuffix('.study')} ({s.strayed})" for file, s in analysis.searches.items() if s.strayed]
+def _not_repeated(analysis: Analysis) -> list[str]:
+    found = [
+        f"{file.removesuffix('.study')} ({s.not_repeated})" for file, s in analysis.searches.items() if s.not_repeated
+    ]
     if not found:
         return []
     more = f" and {len(found) - 6} more" if len(found) > 6 else ""
     return [
-        "With configurations of an earlier course of the search, because the method proposed others after an"
-        f" interruption; they count for the budget: {', '.join(found[:6])}{more}."
+        "With configurations that the method proposed before an interruption and did not propose again; they count for"
+        f" the budget: {', '.join(found[:6])}{more}."
     ]
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 from heapwright.metrics import METRICS, show_bytes, show_seconds
 from heapwright.report.terminal import how_searched, quality_text, stages_text
-from heapwright.study.matters import where_text
+from heapwright.study.saving_bound import where_text
 from heapwright.study.view import StudyView
 
 
-def whole(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """Return a non-negative decimal integer of fewer than 20 digits; None for any other text."""
     return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
-def size(value: str) -> str:
+def bytes_text(value: str) -> str:
     """Return bytes with a unit: '2147483648' → '2 GiB'.
 
     Empty below 1 KiB, where a unit does not help, and from 1 PiB on, where the value means 'never'.
     """
-    number = whole(value) or 0
+    number = parse_count(value) or 0
     return show_bytes(number).replace(".00 ", " ").replace(".0 ", " ") if 1024 <= number < 2**50 else ""
 
 
@@ -67,7 +67,7 @@ _HOST: dict[str, _Fact] = {
     "memory_bytes": ("memory", lambda v: _plain(v and show_bytes(v))),
     "machine": ("architecture", _plain),
     "libc": ("C library", _plain),
-    "page_bytes": ("page size", lambda v: size(str(v)) or _plain(v)),
+    "page_bytes": ("page size", lambda v: bytes_text(str(v)) or _plain(v)),
     "thp": ("transparent huge pages", _plain),
     "huge_pages_cold": ("huge pages cold", _plain),
     "huge_page_touch": ("touch of a huge page", _plain),

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import COLOUR, FAINT, MARKER, TEXT, figure_of, picture
-from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.report.terminal import interval, ordered_picks
 from heapwright.study.claim import headline
 from heapwright.study.view import Pick, StudyView
+from heapwright.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +45,7 @@ def _per_cent(ratio: float) -> float:
     return 100 * (ratio - 1)
 
 
-def _margin(view: StudyView) -> float:
+def margin_percent(view: StudyView) -> float:
     """Return the equivalence margin in per cent."""
     return 100 * float(view.options.get("margin", 0.005))
 
@@ -65,7 +66,9 @@ def forest_svg(view: StudyView, anchor: str) -> str:
     if not lines:
         return ""
     text = f"Change from the default in per cent, with 95% intervals; left of zero is better. {described(lines)}"
-    return picture(lambda narrow: draw(lines, _margin(view), narrow), anchor, "forest", "Confirmed changes", text)
+    return picture(
+        lambda narrow: draw(lines, margin_percent(view), narrow), anchor, "forest", "Confirmed changes", text
+    )
 
 
 def _confirmed(view: StudyView, pick: Pick) -> list[Line]:
@@ -104,7 +107,9 @@ def pairs_svg(view: StudyView, anchor: str) -> str:
     text = (
         f"Change from the default in per cent, for every confirmation pair; left of zero is better. {described(lines)}"
     )
-    return picture(lambda narrow: draw(lines, _margin(view), narrow), anchor, "pairs", "Confirmation pairs", text)
+    return picture(
+        lambda narrow: draw(lines, margin_percent(view), narrow), anchor, "pairs", "Confirmation pairs", text
+    )
 
 
 def removals_svg(view: StudyView, anchor: str) -> str:
@@ -125,7 +130,7 @@ def removals_svg(view: StudyView, anchor: str) -> str:
     if not lines:
         return ""
     text = f"Change in per cent when one setting is removed, with 95% intervals. {described(lines)}"
-    margin = _margin(view)
+    margin = margin_percent(view)
     side = "% change without it (right: the setting helps)"
     return picture(lambda n: draw(lines, margin, n, side), anchor, "worth", "Effect of each setting", text)
 
@@ -140,7 +145,7 @@ def studies_svg(views: Sequence[StudyView], titles: Sequence[str]) -> str:
             lines += [Line(f"{number}. {short}", "", best.name), *_confirmed(view, best)]
     if not lines:
         return ""
-    margin = max(_margin(view) for view in views)
+    margin = max(margin_percent(view) for view in views)
     text = f"The pick of each study's claim: change from its default in per cent. {described(lines)}"
     return picture(lambda narrow: draw(lines, margin, narrow), "all", "studies", "Studies compared", text)
 

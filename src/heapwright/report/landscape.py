@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from heapwright.errors import UsageError
 from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.picture import write_picture
-from heapwright.report.terminal import paragraph, percent
+from heapwright.report.terminal import paragraph
 from heapwright.study.axes import Axis
 from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult
+from heapwright.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ import numpy as np
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import BAD, COLOUR, FRONT, GOOD, TEXT, figure_of, picture
 from heapwright.report.landscape import draw_scale, edges, fresh_text, point_text, shape_text
-from heapwright.report.terminal import percent
 from heapwright.study.landscape_result import LandscapePoint, LandscapeResult
+from heapwright.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -25,9 +25,10 @@ from heapwright.report.drawing import (
     figure_of,
     picture,
 )
-from heapwright.report.terminal import interval, ordered_picks, percent
+from heapwright.report.terminal import interval, ordered_picks
 from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.view import Confirmation, Evaluation, Series, StudyView
+from heapwright.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,7 +175,7 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
     ]
     if members and len(view.objectives) == 2:
         axes.step(*zip(*map(place, members), strict=True), where="post", color=FRONT, linewidth=1)
-    for found, look in _looks(view, drawn, members, axes):
+    for found, look in _marker_styles(view, drawn, members, axes):
         if narrow:  # a phone has no pointer, so no point needs a tooltip
             axes.plot([place(e)[0] for e in found], [place(e)[1] for e in found], **look)
             continue
@@ -213,7 +214,7 @@ def allocators_of(view: StudyView) -> list[str]:
     return list(dict.fromkeys(e.config.allocator for e in view.evaluations))
 
 
-def _looks(
+def _marker_styles(
     view: StudyView, drawn: Sequence[Evaluation], members: Sequence[Evaluation], axes: Axes
 ) -> list[tuple[list[Evaluation], dict[str, Any]]]:
     """Group the points by their look, and add the legend to `axes`.
@@ -311,7 +312,7 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
         inside = [e for e in shown if _change(e.ratios[key]) <= high]
         several = len(allocators_of(view)) > 1
         drawn = [e for e in thinned(inside, MAX_POINTS) if not (several and e.on_front)]
-        for found, look in _looks(view, drawn, [e for e in inside if several and e.on_front], axes):
+        for found, look in _marker_styles(view, drawn, [e for e in inside if several and e.on_front], axes):
             for e in found:
                 axes.plot([e.number], [_change(e.ratios[key])], **look, gid=f"e{e.number}")
                 tips[f"e{e.number}"] = _tip(view, e)

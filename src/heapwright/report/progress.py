@@ -55,7 +55,7 @@ def title(phase: str) -> str:
     return _TITLES.get(name, name) + (f" ({pick} pick)" if pick else "")
 
 
-class Silent:
+class SilentProgress:
     """Shows nothing (`--quiet`). The base class of the other displays, which are context managers."""
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class Silent:
         """Report the state of a cluster's workers in a few lines, which replace the lines before."""
 
 
-class Front:
+class ParetoFront:
     """The Pareto front of the configurations measured so far.
 
     Attributes:
@@ -106,10 +106,14 @@ class Front:
 
     def add(self, config: Config, ratios: Mapping[str, float]) -> None:
         """Add a configuration, or replace its earlier ratios."""
+        from heapwright.search.pareto import dominates
+
+        costs = tuple(ratios.values())
         self.members.pop(config.id, None)
-        if any(_dominates(m, ratios) or m == ratios for _, m in self.members.values()):
+        others = {i: tuple(m[1][key] for key in ratios) for i, m in self.members.items()}
+        if any(dominates(other, costs) or other == costs for other in others.values()):
             return
-        self.members = {i: m for i, m in self.members.items() if not _dominates(ratios, m[1])}
+        self.members = {i: m for i, m in self.members.items() if not dominates(costs, others[i])}
         settings = ", ".join(f"{k}={v}" for k, v in config.settings.items())
         self.members[config.id] = (f"{config.allocator}: {settings}" if settings else config.allocator, ratios)
 
@@ -133,11 +137,7 @@ class Front:
         return table
 
 
-def _dominates(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    return all(a[k] <= b[k] for k in a) and any(a[k] < b[k] for k in a)
-
-
-class Plain(Silent):
+class PlainProgress(SilentProgress):
     """Prints lines for logs: one at the end of each phase, and one every ten seconds during it."""
 
     def __init__(self) -> None:
@@ -219,8 +219,8 @@ class Plain(Silent):
         say(text)
 
 
-class Live(Plain):
-    """Shows a progress bar with the Pareto front below it on a terminal; the lines of `Plain` scroll above."""
+class LiveProgress(PlainProgress):
+    """Shows a progress bar with the Pareto front below it on a terminal; the lines of `PlainProgress` scroll above."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class Live(Plain):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._console = console(stderr=True)
-        self._front = Front()
+        self._front = ParetoFront()
         self._workers = ""
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -257,7 +257,7 @@ class Live(Plain):
         """Start a new bar."""
         super().phase(name, runs)
         if name in _NEW_FRONT:
-            self._front = Front()
+            self._front = ParetoFront()
         at_most = ", at most" if self._open_end and runs else ""
         self._bar.reset(self._task, description=title(name) + at_most, total=runs)
 
@@ -287,10 +287,10 @@ class Live(Plain):
         self._console.print(f"heapwright: {visible(text)}")
 
 
-def make_progress(quiet: bool) -> Silent:
+def make_progress(quiet: bool) -> SilentProgress:
     """Return the display that fits stderr: none if quiet, live on a terminal, else plain lines."""
     if quiet:
-        return Silent()
+        return SilentProgress()
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return Live()
-    return Plain()
+        return LiveProgress()
+    return PlainProgress()

@@ -14,20 +14,21 @@ from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render
 from heapwright.report.embedded import LONG_COMMAND, listed
-from heapwright.report.facts import facts, host_facts, size, whole
-from heapwright.report.forest import forest_svg, pairs_svg, removals_svg, studies_svg
+from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
+from heapwright.report.forest import forest_svg, margin_percent, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
 from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.recordings import recordings_lines
-from heapwright.report.terminal import failures, interval, ordered_picks, percent
+from heapwright.report.terminal import failures, interval, ordered_picks
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, proven_by
 from heapwright.study.commands import measure_command
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 from heapwright.terminal_text import visible
+from heapwright.units import percent
 
 
 def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "default_command": measure_command(view.default, view),
         "cwd": "" if view.workload_file else view.workload.get("cwd", ""),
         "phase_text": phase_title(view.phase),
-        "margin": _margin(view),
+        "margin": margin_percent(view),
     }
 
 
@@ -187,11 +188,6 @@ _RECORDED = {  # of a study of recordings
     "objected": "Predicted by replays, not proven, and not recommended",
     "none": "Finished: replays predict no gain",
 }
-
-
-def _margin(view: StudyView) -> float:
-    """Return the equivalence margin in per cent."""
-    return 100 * float(view.options.get("margin", 0.005))
 
 
 def _unbroken(text: str) -> Any:
@@ -277,12 +273,14 @@ def _settings(view: StudyView, config: Config) -> list[dict[str, str]]:
         {
             "key": key,
             "value": value,
-            "size": size(str(number * _BYTES[units[key]])) if number is not None and units.get(key) in _BYTES else "",
+            "size": bytes_text(str(number * _BYTES[units[key]]))
+            if number is not None and units.get(key) in _BYTES
+            else "",
             "effective": config.effective.get(key, ""),
             "explain": view.explain(config, key),
         }
         for key, value in config.settings.items()
-        for number in [whole(value)]
+        for number in [parse_count(value)]
     ]
 
 

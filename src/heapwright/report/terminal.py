@@ -18,6 +18,7 @@ from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, named
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, RequirementResult, StudyView
 from heapwright.terminal_text import visible
+from heapwright.units import percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 _MAX_WIDTH = 100  # columns of a paragraph on wider terminals
 _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
-
-
-def percent(ratio: float) -> str:
-    """Return the change that a ratio stands for: 0.828 → '−17.2%'."""
-    return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")
 
 
 def interval(c: Confirmation) -> str:

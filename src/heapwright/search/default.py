@@ -8,7 +8,7 @@ from heapwright.allocators.space import Point
 from heapwright.search.protocol import Observation, Setup
 
 
-class Default:
+class NoSearch:
     """Proposes no points."""
 
     def __init__(self, setup: Setup) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from heapwright.errors import HeapwrightError
-from heapwright.search.other import Other, load_method
+from heapwright.search.plugin_strategy import PluginStrategy, load_method
 from heapwright.search.protocol import Setup, Strategy
 
 
@@ -56,7 +56,7 @@ METHODS: dict[str, Method] = {
     "sobol": Method("a quasi-random sequence that covers the space evenly; does not learn", 60, "sobol", "Sobol"),
     "random": Method("draws settings at random; every method is judged against it", 0, "random_search", "Random"),
     "grid": Method("every level of one or two parameters", 60, "grid", "Grid"),
-    "default": Method("no search: only measures the default", 0, "default", "Default"),
+    "default": Method("no search: only measures the default", 0, "default", "NoSearch"),
 }
 
 
@@ -88,4 +88,4 @@ def make_strategy(method: str, setup: Setup) -> Strategy:
     check_method(method)
     if method in METHODS:
         return METHODS[method].make(setup)
-    return Other(method, setup, METHODS)
+    return PluginStrategy(method, setup, METHODS)

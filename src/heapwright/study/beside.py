@@ -22,13 +22,15 @@ def with_tried(stored: Mapping[str, dict[str, Any]], tried: Collection[str]) -> 
     """The spaces beside the allocators' after the end of a study: their sentences name untried settings.
 
     Args:
-        stored: name of a space → `tuning.runtimes.Extra` as a JSON-like dict.
+        stored: name of a space → `tuning.session.ExtraSpace` as a JSON-like dict.
         tried: NAME.KEY of each setting that a configuration of the study has.
     """
-    return {name: {**extra, "sentence": _said(name, extra["sentence"], tried)} for name, extra in stored.items()}
+    return {
+        name: {**extra, "sentence": _with_untried(name, extra["sentence"], tried)} for name, extra in stored.items()
+    }
 
 
-def _said(name: str, sentence: str, tried: Collection[str]) -> str:
+def _with_untried(name: str, sentence: str, tried: Collection[str]) -> str:
     listed = _LISTED.search(sentence)
     keys = listed[1].split(", ") if listed else []
     missed = [key for key in keys if f"{name}.{key}" not in tried]

@@ -9,7 +9,7 @@ from typing import Any
 
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.metrics import METRICS, show_seconds
-from heapwright.study.options import ENOUGH_EVALUATIONS, LEAST_GAIN
+from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import error_sentence, time_sentence
@@ -20,8 +20,8 @@ NOTHING = "No proven improvement: keep the default."
 # Metrics that a claim names although they are no objectives, and those that stand for another one of a load.
 _ELSEWHERE = ("peak_rss_bytes", "mean_rss_bytes", "p99_ms", "time_per_op_s", "wall_s", "cpu_per_op_s", "cpu_s")
 _MORE_EXACT = {"wall_s": "time_per_op_s", "cpu_s": "cpu_per_op_s"}
-_DEAR = 1.05  # ratio that the whole interval exceeds
-_WORTH_SAYING = 1.0  # per cent: the sentence mentions larger possible losses; smaller ones are in the interval
+_MIN_HIGHER_RATIO = 1.05  # the whole interval must be at least this high
+_MIN_RISK_PERCENT = 1.0  # the sentence mentions larger possible losses; smaller ones are in the interval
 
 
 def effect(c: Confirmation) -> str:
@@ -36,7 +36,7 @@ def effect(c: Confirmation) -> str:
     if c.verdict == "worse":
         return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]"
     state = "unchanged" if c.verdict == "same" else "not shown to change"
-    risk = f": up to {high:.1f}% higher is possible" if c.verdict == "unproven" and high >= _WORTH_SAYING else ""
+    risk = f": up to {high:.1f}% higher is possible" if c.verdict == "unproven" and high >= _MIN_RISK_PERCENT else ""
     return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}]{risk})".replace("-", "−")
 
 
@@ -82,11 +82,11 @@ def pick_claim(
 def _costs_elsewhere(confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
     """A sentence about metrics that are no objectives and clearly grow: a gain of memory may double a latency."""
     known = [m for m in _ELSEWHERE if m in confirmed and m not in objectives]
-    dear = [m for m in known if confirmed[m].low >= _DEAR and _MORE_EXACT.get(m) not in known]
-    if not dear:
+    higher = [m for m in known if confirmed[m].low >= _MIN_HIGHER_RATIO and _MORE_EXACT.get(m) not in known]
+    if not higher:
         return ""
-    costs = "; ".join(effect(dataclasses.replace(confirmed[m], verdict="worse")) for m in dear)
-    return f" Not an objective, but dearer: {costs}."
+    costs = "; ".join(effect(dataclasses.replace(confirmed[m], verdict="worse")) for m in higher)
+    return f" Not an objective, but higher: {costs}."
 
 
 def _basis(tested: Sequence[Confirmation], inputs: int, margin: float, part: str) -> str:
@@ -244,8 +244,8 @@ def named(config: Config) -> str:
 
 def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
     """'peak resident memory −8.0%, CPU time −3.1% with exgen at its defaults'; or that there is no gain to speak of."""
-    if min(ratios.values(), default=1.0) > 1 - LEAST_GAIN:
-        return f"no gain of {100 * LEAST_GAIN:g}% or more"
+    if min(ratios.values(), default=1.0) > 1 - MIN_GAIN:
+        return f"no gain of {100 * MIN_GAIN:g}% or more"
     changes = ", ".join(f"{METRICS[m].label} {100 * (ratio - 1):+.1f}%" for m, ratio in ratios.items())
     return f"{changes} with {named(config)}".replace("-", "−")
 

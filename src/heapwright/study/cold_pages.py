@@ -32,12 +32,12 @@ def with_cold_pages(
     if not text:
         return dict(picks)
 
-    def told(pick: Pick) -> Pick:
+    def with_note(pick: Pick) -> Pick:
         if not (_has_huge_pages(runs, pick.config.id) or _has_huge_pages(runs, default)):
             return pick
         return dataclasses.replace(pick, claim=f"{pick.claim} {text}")
 
-    return {name: told(pick) for name, pick in picks.items()}
+    return {name: with_note(pick) for name, pick in picks.items()}
 
 
 def _has_huge_pages(runs: Sequence[StoredRun], config: int) -> bool:

@@ -64,12 +64,14 @@ def evaluations_of(
     return evaluations, [e.number for e in evaluations if e.on_front]
 
 
-def strayed_sentence(count: int) -> str:
+def not_repeated_sentence(count: int) -> str:
     """Return the warning about configurations that a search method proposed before an interruption and not again."""
-    what = "1 configuration is" if count == 1 else f"{count} configurations are"
+    what, it, counts = (
+        ("1 configuration", "it", "It counts") if count == 1 else (f"{count} configurations", "them", "They count")
+    )
     return (
-        f"{what} of an earlier course of the search: after an interruption the method proposed others, because it is"
-        " not deterministic, or its code or the budget changed. They count for the budget."
+        f"The search method proposed {what} before an interruption and did not propose {it} again, because it is not"
+        f" deterministic, or its code or the budget changed. {counts} for the budget."
     )
 
 

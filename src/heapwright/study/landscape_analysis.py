@@ -213,47 +213,48 @@ def local_optima(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> 
 def _optimum_of(known: Mapping[int, float], beside: Mapping[int, Sequence[int]], tolerance: float) -> dict[int, int]:
     """Return the optimum in whose basin each point is.
 
-    Points are taken from the lowest cost to the highest, as water rises. A point without a lower neighbour begins a
-    lake. A point between two lakes joins them. If the lake with the higher bottom is at most as deep as the tolerance,
-    its bottom is no optimum: the climb goes on over the point that joins them, to the other side.
+    Points are taken from the lowest cost to the highest (flooding with union-find). A point without a lower neighbour
+    starts a basin. A point between two basins joins them. If the basin with the higher minimum is at most `tolerance`
+    deep, its minimum is no optimum: its points belong to the optimum of the other basin.
 
     Args:
         known: point → cost.
         beside: point → its neighbours.
-        tolerance: largest depth of a lake that is no valley.
+        tolerance: largest depth of a basin whose minimum is no optimum.
     """
 
     def key(point: int) -> tuple[float, int]:
         return (known[point], point)
 
-    ends: dict[int, int] = {}  # where the climb from a point to the best neighbours ends
-    onward: dict[int, int] = {}  # the bottom of a shallow lake → the end on the other side
-    lake: dict[int, int] = {}  # a point, or the bottom of a joined lake → a bottom nearer to that of the whole lake
+    climb_end: dict[int, int] = {}  # point → the minimum at which the climb to the best neighbours ends
+    redirect: dict[int, int] = {}  # minimum of a shallow basin → the end of the climb from the point that joins it
+    parent: dict[int, int] = {}  # the union-find forest; the root of a tree is the lowest minimum of a joined basin
 
-    def bottom(point: int) -> int:
-        while lake[point] != point:
-            point = lake[point]
+    def root(point: int) -> int:
+        while parent[point] != point:
+            point = parent[point]
         return point
 
     for point in sorted(known, key=key):
-        lower = sorted((p for p in beside[point] if p in lake), key=key)
-        ends[point] = ends[lower[0]] if lower else point
-        lake[point] = bottom(lower[0]) if lower else point
+        lower = sorted((p for p in beside[point] if p in parent), key=key)
+        climb_end[point] = climb_end[lower[0]] if lower else point
+        parent[point] = root(lower[0]) if lower else point
         for other in lower[1:]:
-            one, two = bottom(point), bottom(other)
+            one, two = root(point), root(other)
             if one == two:
                 continue
             deep, shallow = sorted((one, two), key=key)
             if known[point] - known[shallow] <= tolerance:
-                onward[shallow] = ends[other] if deep == two else ends[next(p for p in lower if bottom(p) == deep)]
-            lake[shallow] = deep
+                neighbour = other if deep == two else next(p for p in lower if root(p) == deep)
+                redirect[shallow] = climb_end[neighbour]
+            parent[shallow] = deep
 
     def optimum(end: int) -> int:
-        while end in onward:
-            end = onward[end]
+        while end in redirect:
+            end = redirect[end]
         return end
 
-    return {point: optimum(end) for point, end in ends.items()}
+    return {point: optimum(end) for point, end in climb_end.items()}
 
 
 def analyse_landscape(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> LandscapeAnalysis:

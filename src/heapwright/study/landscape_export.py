@@ -51,7 +51,7 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
         "highest_to_lowest": fresh(landscape.contrast),
         "places_repeated": landscape.repeated,
         "standard_error": landscape.error,
-        "gain_by_luck": landscape.luck,
+        "gain_by_luck": landscape.chance_gain,
         "smoothness": {
             "autocorrelation": s.autocorrelation, "step": s.step, "noise_step": s.noise_step, "verdict": s.verdict,
         },

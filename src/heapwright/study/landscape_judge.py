@@ -54,7 +54,7 @@ from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeRe
 from heapwright.study.options import Options
 from heapwright.study.store import Store
 
-FLAT = "flat as far as the noise lets see"
+FLAT = "flat within the noise"
 
 
 # The largest significant p of a signed-rank test: all of eight pairs must agree. A landscape makes two claims, and must

@@ -19,8 +19,10 @@ class LandscapePoint:
 
     Attributes:
         values: along the axes.
-        ratio: geometric mean to the default of the same blocks; None where it failed or was not measured yet.
+        config: number of its configuration in the study.
+        ratio: geometric mean to the default of the same blocks; None if it failed or was not measured yet.
         median: of the metric; None likewise.
+        runs: number of its runs in the sweep.
         failure: why it does not count, or empty.
     """
 
@@ -34,12 +36,13 @@ class LandscapePoint:
 
 @dataclass(frozen=True)
 class Fresh:
-    """What fresh runs beside each other say of one configuration against another.
+    """Comparison of two configurations by new, paired runs.
 
     Attributes:
         ratio: geometric mean, with its 95 % interval.
         median: of the pairs' ratios.
         p: of the two-sided signed-rank test.
+        pairs: number of pairs.
         verdict: as of a confirmation, at 1 %: 'better' is less.
     """
 
@@ -52,7 +55,14 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Smoothness:
-    """See above; None where there are too few points, or no variance."""
+    """How smooth a landscape is (measures: `study.landscape_judge`). None: too few points, or no variance.
+
+    Attributes:
+        autocorrelation: of neighbours' log ratios, −1 to 1.
+        step: mean absolute difference of neighbours' log ratios.
+        noise_step: the value of `step` that noise alone would give in a flat landscape.
+        verdict: in words.
+    """
 
     autocorrelation: float | None
     step: float | None
@@ -67,7 +77,7 @@ class LandscapeResult:
     Attributes:
         points: in the order of the axes, the last varying fastest.
         error: standard error of a point's log ratio.
-        luck: the gain that the luckiest of so many points would show if none differed from the default.
+        chance_gain: the gain that the lowest of so many points would show by chance if none differed from the default.
         repeated: how many points ran more than once.
         gain: the lowest point against the default, in fresh runs; None where there are none yet.
         contrast: the highest point against the lowest, in fresh runs; None likewise, and for a single point.
@@ -80,7 +90,7 @@ class LandscapeResult:
     points: list[LandscapePoint]
     default_median: float | None
     error: float
-    luck: float
+    chance_gain: float
     smoothness: Smoothness
     repeated: int = 0
     gain: Fresh | None = None

@@ -17,7 +17,7 @@ from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun, by_block, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
-from heapwright.study import agreement, matters
+from heapwright.study import agreement
 from heapwright.study.beside import with_tried
 from heapwright.study.claim import (
     SEARCH_ONLY,
@@ -35,15 +35,16 @@ from heapwright.study.claim import (
 )
 from heapwright.study.cold_pages import with_cold_pages
 from heapwright.study.confirmation import judge
-from heapwright.study.evaluations import evaluations_of, quality_of, strayed_sentence
+from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of, requirements_of
-from heapwright.study.prefix import kept_prefix, sentence, with_objection
+from heapwright.study.prefix import chosen_prefix, sentence, with_objection
 from heapwright.study.program import program_of
 from heapwright.study.requirement import with_requirements
+from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.stage_times import stages_of
 from heapwright.study.standing import stand
 from heapwright.study.store import Store, read_study, study_errors
@@ -120,7 +121,7 @@ def view_of(store: Store) -> StudyView:
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
     confirmed = judge(fresh, configs, default.id, options)
-    early = kept_prefix(store)
+    early = chosen_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
     part = prefix.shown() if prefix else ""
     recordings = msgspec.convert(meta.recordings, Recordings) if meta.recordings else None
@@ -162,7 +163,7 @@ def view_of(store: Store) -> StudyView:
             *_warnings(runs, calibrated, options, picks),
             *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
             *dropped,
-            *([strayed_sentence(meta.strayed)] if meta.strayed else []),
+            *([not_repeated_sentence(meta.strayed)] if meta.strayed else []),
             *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
             *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
         ],
@@ -189,7 +190,7 @@ def view_of(store: Store) -> StudyView:
             ]
         ),
         prefix=prefix,
-        matters=matters.of_study(store, runs) if recordings is None else None,
+        matters=bound_of_study(store, runs) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
         managed=meta.managed,
         runtimes=_beside(store, evaluations),

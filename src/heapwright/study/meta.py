@@ -31,7 +31,8 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         tree: largest number of live processes, where the objectives are proportional memory because of it; else 0.
         managed: who manages the program's memory, where that is not plain malloc (`tuning.managed`).
         seeks_runtimes: whether the study searches the settings of a runtime if it finds one; not in older studies.
-        runtimes: runtime, or space added by the user → `tuning.runtimes.Extra`; None before the program was looked at.
+        runtimes: runtime, or space added by the user → `tuning.session.ExtraSpace`; None before the program was
+            inspected.
         added: space that the user added → its file as a JSON-like dict.
         takeover: allocator → whether it takes over, and how long the test took (`tuning.reach`).
         not_searched: allocator → why it is not searched.
@@ -51,7 +52,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         shipped: pick → configuration that `run` starts; the key '' stands for the study's own choice.
         too_short: where the budget proves too little: seconds of a run, and what would be enough.
         predicted: the prediction of the replays, where no proof was possible.
-        prefix: the prefix that the study chose (`study.prefix.Kept`).
+        prefix: the prefix that the study chose (`study.prefix.ChosenPrefix`).
         repeats: of a landscape: whether it repeats some of its points.
         cluster: kind and workers of the machines that ran the study.
     """

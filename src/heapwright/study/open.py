@@ -26,7 +26,7 @@ from heapwright.plugins import METHODS_GROUP, plugin_source
 from heapwright.search.methods import METHODS
 from heapwright.study.cold_pages import COLD, TOUCH
 from heapwright.study.options import Options, conflicts
-from heapwright.study.prefix import kept_prefix
+from heapwright.study.prefix import chosen_prefix
 from heapwright.study.program import changed_sentence, program_of
 from heapwright.study.store import FOLDERS, Store, open_study, read_study, study_errors
 from heapwright.workload.model import Workload
@@ -141,7 +141,7 @@ def _put_aside_if_changed(
             identity = program_of(store) if same and not same_program else None
             options = store.meta.study_options
             longer = given.get("budget_s", 0.0) > options.budget_s or given.get("evaluations", 0) > 0
-            early = kept_prefix(store) if same and longer else None
+            early = chosen_prefix(store) if same and longer else None
     except HeapwrightError:  # opening it for writing reports the error
         return
     why = _what_changed(identity, "a recording" if workload.replays else "the program", paths)

@@ -23,13 +23,13 @@ STAGES = (
 CALIBRATE_RUNS = 6
 BLOCK = 5  # candidates beside one default
 RUNTIME_ROUNDS = 2  # of the screening of a runtime's settings
-RUNTIME_LEAST = 10  # levels of these settings that a short budget tries too
+MIN_RUNTIME_LEVELS = 10  # levels of these settings that a short budget tries too
 SHORTLIST = 6  # at most so many candidates are measured again in a round, before the picks are chosen
-SHORTLIST_LEAST = 2  # and at least so many
-SHORTLIST_ROUNDS, SHORTLIST_MOST = 4, 8  # rounds, and how many where the front goes on changing
-LEAST_GAIN = 0.01  # of a ratio: a smaller gain is not worth a setting
+SHORTLIST_MIN = 2  # and at least so many
+SHORTLIST_ROUNDS, SHORTLIST_MAX = 4, 8  # rounds, and how many where the front goes on changing
+MIN_GAIN = 0.01  # of a ratio: a smaller gain is not worth a setting
 ENOUGH_EVALUATIONS = 12  # a search of fewer settings that finds nothing says nothing
-MINIFY_ROUNDS, MINIFY_LEAST_ROUNDS = 5, 3
+MINIFY_ROUNDS, MINIFY_MIN_ROUNDS = 5, 3
 CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
 CALIBRATE_SHARE = 0.1  # of a time budget: a long program's default is run less often
 REPORT_SHARE, REPORT_STARTS = 0.1, 3.0  # the report's part of a time budget, at most; in times that it took to begin
@@ -57,12 +57,12 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         params: only these parameters; empty for all.
         warm_start: studies whose good settings are the first to be tried.
         runtime: search the settings of the program's runtime too.
-        expert: also search settings that can bite.
+        expert: also search settings that can slow down or break a program.
         meter: forced meter back end, or auto.
         callgrind, massif, massif_by: see MeterOptions.
         timeout: seconds a run may take; 0: ten times the default's, at least ten seconds.
         axes: of a landscape, KEY:LOW:HIGH:STEP each (`tuning.landscape`); empty for a study of `tune`.
-        replicates: how often a landscape measures every place.
+        replicates: runs of each point of a landscape.
         limits, prices: see `study.policy`.
         requires: texts of requirements (`study.requirement`).
         minify: drop settings without effect from the picks.

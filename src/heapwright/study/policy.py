@@ -20,11 +20,11 @@ from heapwright.errors import UsageError
 from heapwright.experiment.candidates import Candidate
 from heapwright.metrics import METRICS, find_metric, show_bytes
 from heapwright.search.pareto import weighed
-from heapwright.study.options import LEAST_GAIN, Options
+from heapwright.study.options import MIN_GAIN, Options
 from heapwright.study.requirement import Requirement, parse_requirement
 from heapwright.study.view import Confirmation
 
-LEAST_BYTES = 1 << 20
+MIN_GAIN_BYTES = 1 << 20
 _KINDS = ("memory", "time")
 _BEYOND = 10.0  # how much worse the search sees a candidate for each unit of log ratio beyond a limit
 
@@ -55,8 +55,8 @@ class Policy(msgspec.Struct, frozen=True):
         found = {m: cost - math.log(self._find(self.limits, m, math.inf)) for m, cost in costs.items()}
         return {m: beyond for m, beyond in found.items() if beyond > 0}
 
-    def steer(self, costs: Sequence[float], objectives: Sequence[str]) -> tuple[float, ...]:
-        """The costs as a search is told them: worse in every objective where a limit is exceeded."""
+    def penalised_costs(self, costs: Sequence[float], objectives: Sequence[str]) -> tuple[float, ...]:
+        """Return the costs for the search: raised in every objective where a limit is exceeded."""
         beyond = sum(self.excess(dict(zip(objectives, costs, strict=True))).values())
         return tuple(cost + _BEYOND * beyond for cost in costs)
 
@@ -84,7 +84,7 @@ class Policy(msgspec.Struct, frozen=True):
             losses = [c for c in tested if c.verdict == "worse"]
             cost = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in losses)
             gain = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in gains)
-            return f"{cost} is a steep price for {gain}"
+            return f"{cost} costs too much for {gain}"
         return ""
 
     @staticmethod
@@ -105,7 +105,7 @@ class Aims(NamedTuple):
         if costs is None:
             return None
         beyond = sum(required.excess(candidate) for required in self.requires)
-        return tuple(cost + _BEYOND * beyond for cost in self.policy.steer(costs, self.objectives))
+        return tuple(cost + _BEYOND * beyond for cost in self.policy.penalised_costs(costs, self.objectives))
 
     def score(self, costs: Sequence[float]) -> float:
         """What these costs amount to; below 0 they gain."""
@@ -125,7 +125,7 @@ def requirements_of(options: Options) -> tuple[Requirement, ...]:
 def _matters(c: Confirmation) -> bool:
     """Whether a gain is large enough to act on."""
     saved = c.default_median * (1 - c.ratio)
-    return c.ratio <= 1 - LEAST_GAIN and (METRICS[c.metric].unit != "B" or saved >= LEAST_BYTES)
+    return c.ratio <= 1 - MIN_GAIN and (METRICS[c.metric].unit != "B" or saved >= MIN_GAIN_BYTES)
 
 
 def _change(ratio: float) -> str:

@@ -20,19 +20,19 @@ from heapwright.experiment.records import StoredRun
 from heapwright.experiment.stats import log_ratio
 from heapwright.measure.prefix import Prefix
 from heapwright.metrics import METRICS, show_seconds
-from heapwright.study.options import LEAST_GAIN
+from heapwright.study.options import MIN_GAIN
 from heapwright.study.store import Store
 from heapwright.study.view import Pick, PickName
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
 REACHED = 0.98  # this share of the peak counts as the peak: later slow growth does not matter
-_SLACK, _LEAST_SLACK_S = 1.25, 0.5
+_SLACK, _MIN_SLACK_S = 1.25, 0.5
 _SEEN = 0.95  # a prefix must reach this share of a whole run's peak: peaks vary
 _WORTH = 0.5  # a prefix may take at most this share of a run
 
 
-class Whole(msgspec.Struct, frozen=True):
+class WholeRun(msgspec.Struct, frozen=True):
     """One whole run with the chosen configuration.
 
     Attributes:
@@ -52,12 +52,12 @@ class Whole(msgspec.Struct, frozen=True):
         """Why the whole run contradicts the configuration, or empty."""
         if self.failure:
             return f"a whole run under it failed: {self.failure}"
-        if min(self.ratios.values(), default=0.0) > 1 - LEAST_GAIN:
+        if min(self.ratios.values(), default=0.0) > 1 - MIN_GAIN:
             return f"in a whole run under it the gain does not show ({_changes(self.ratios)})"
         return ""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ChosenPrefix(msgspec.Struct, frozen=True):
     """The prefix that a study has chosen, as stored with it.
 
     Attributes:
@@ -68,13 +68,13 @@ class Kept(msgspec.Struct, frozen=True):
 
     prefix: Prefix
     run_s: float
-    whole: Whole | None = None
+    whole: WholeRun | None = None
 
 
-def kept_prefix(store: Store) -> Kept | None:
+def chosen_prefix(store: Store) -> ChosenPrefix | None:
     """The prefix that the study chose by itself; None for whole runs, and for a prefix that the user chose."""
     kept = store.meta.prefix
-    return msgspec.convert(kept, Kept) if kept else None
+    return msgspec.convert(kept, ChosenPrefix) if kept else None
 
 
 def find_prefix(first: Sequence[StoredRun], objectives: Sequence[str]) -> tuple[Prefix, tuple[str, ...]] | None:
@@ -94,7 +94,7 @@ def find_prefix(first: Sequence[StoredRun], objectives: Sequence[str]) -> tuple[
         known = [t for t in times if t is not None]
         if len(known) < len(times):
             return None
-        length = max(_SLACK * max(known), max(known) + _LEAST_SLACK_S)
+        length = max(_SLACK * max(known), max(known) + _MIN_SLACK_S)
         if length > _WORTH * wall:
             return None
         lengths.append(length)
@@ -155,7 +155,7 @@ def whole_ratios(
     return found
 
 
-def with_objection(picks: Mapping[PickName, Pick], kept: Kept | None) -> dict[PickName, Pick]:
+def with_objection(picks: Mapping[PickName, Pick], kept: ChosenPrefix | None) -> dict[PickName, Pick]:
     """The picks, with an objection to the one that a whole run contradicts."""
     whole = kept.whole if kept else None
     if whole is None or not whole.objection:
@@ -168,7 +168,7 @@ def with_objection(picks: Mapping[PickName, Pick], kept: Kept | None) -> dict[Pi
     }
 
 
-def sentence(kept: Kept, objectives: Sequence[str]) -> str:
+def sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:
     """The prefix that the study measured, and the result of the whole run, in words."""
     labels = " and ".join(METRICS[m].label for m in objectives)
     text = (

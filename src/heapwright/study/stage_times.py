@@ -9,7 +9,7 @@ import msgspec
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.study.options import STAGES
-from heapwright.study.prefix import kept_prefix
+from heapwright.study.prefix import chosen_prefix
 from heapwright.study.store import Store
 from heapwright.study.view import Stage
 
@@ -41,7 +41,7 @@ def stages_of(store: Store, runs: list[StoredRun]) -> list[Stage]:
         stage = run.phase.partition(".")[0]
         if stage != Phase.CALIBRATE and run.elapsed_s:
             add(_STAGE_OF.get(stage, stage), 1, run.charged_s())
-    early = kept_prefix(store)
+    early = chosen_prefix(store)
     if early is not None and early.whole is not None:
         add(Phase.WHOLE_RUN, 1, early.whole.charged_s)
     order: dict[str, int] = {name: at for at, name in enumerate(STAGES)}

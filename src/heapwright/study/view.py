@@ -243,8 +243,8 @@ class Proxy:
 
 
 @dataclass(frozen=True)
-class Matters:
-    """Upper bounds of the peak memory and CPU time that a malloc can save (`study.matters`). None: unknown.
+class SavingBound:
+    """Upper bounds of the peak memory and CPU time that a malloc can save (`study.saving_bound`). None: unknown.
 
     Attributes:
         sentence: the bounds in words.
@@ -381,7 +381,7 @@ class StudyView:
     workload_file: str = ""
     managed: dict[str, str] = field(default_factory=dict)
     runtimes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    matters: Matters | None = None
+    matters: SavingBound | None = None
     prefix: Prefix | None = None
     recordings: Recordings | None = None
     hidden: dict[str, list[str]] = field(default_factory=dict)

@@ -31,7 +31,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Entrant:
+class ScreenedAllocator:
     """An allocator that takes over: the allocator as it must be preloaded, its space and its default configuration."""
 
     allocator: Allocator
@@ -40,21 +40,21 @@ class Entrant:
 
 
 @dataclass
-class Entered:
+class ScreeningResult:
     """The result of screening.
 
     Attributes:
-        entrants: allocators that take over, by name.
+        accepted: allocators that take over, by name.
         runs: their runs at their defaults.
-        out: allocators that are not searched → why.
+        rejected: allocators that are not searched → why.
     """
 
-    entrants: dict[str, Entrant] = field(default_factory=dict)
+    accepted: dict[str, ScreenedAllocator] = field(default_factory=dict)
     runs: list[StoredRun] = field(default_factory=list)
-    out: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
 
 
-def enter(
+def screen_allocators(
     store: Store,
     executor: Executor,
     allocators: Sequence[Allocator],
@@ -62,7 +62,7 @@ def enter(
     config_cache: ConfigCache,
     space_of: Callable[[Allocator], Space],
     workload: Workload,
-) -> Entered:
+) -> ScreeningResult:
     """Test which allocators take over, and measure each of them at its defaults, in blocks with the default.
 
     Args:
@@ -74,7 +74,7 @@ def enter(
         space_of: returns the parameter space of an allocator.
         workload: the program and its inputs.
     """
-    found, default = Entered(), config_cache.default
+    found, default = ScreeningResult(), config_cache.default
     budget, inputs = blocks.budget, workload.train
     blocks.phase(Phase.ALLOCATORS, round(ROUNDS * len(allocators) * (1 + 1 / BLOCK)) * len(inputs))
     chunks: list[list[Config]] = []
@@ -100,51 +100,51 @@ def enter(
         for allocator in waiting[:size]:
             able, why = take_over(store, executor, allocator, config_cache.base, workload, budget)
             if able is None:
-                found.out[allocator.name] = why
+                found.rejected[allocator.name] = why
                 continue
             space = space_of(able)
-            entrant = found.entrants[allocator.name] = Entrant(able, space, config_cache.config(space, {}))
-            configs += [entrant.config] if entrant.config.id != default.id else []
+            screened = found.accepted[allocator.name] = ScreenedAllocator(able, space, config_cache.config(space, {}))
+            configs += [screened.config] if screened.config.id != default.id else []
         new = [configs[at : at + BLOCK] for at in range(0, len(configs), BLOCK)]
         measure(new, len(chunks))
         chunks, waiting = [*chunks, *new], waiting[size:]
-    if not found.entrants and waiting:  # no time to test any: the first one may be the program as it is
+    if not found.accepted and waiting:  # no time to test any: the first one may be the program as it is
         space = space_of(waiting[0])
-        found.entrants[waiting[0].name] = Entrant(waiting[0], space, config_cache.config(space, {}))
-    found.out |= {allocator.name: NO_TIME for allocator in waiting if allocator.name not in found.entrants}
+        found.accepted[waiting[0].name] = ScreenedAllocator(waiting[0], space, config_cache.config(space, {}))
+    found.rejected |= {allocator.name: NO_TIME for allocator in waiting if allocator.name not in found.accepted}
     for again in range(1, ROUNDS):
         measure(chunks, again * len(allocators))
     reached = {run.config for run in found.runs} | {default.id}
-    for name in [name for name, entrant in found.entrants.items() if entrant.config.id not in reached]:
-        del found.entrants[name]
-        found.out[name] = NO_TIME
+    for name in [name for name, screened in found.accepted.items() if screened.config.id not in reached]:
+        del found.accepted[name]
+        found.rejected[name] = NO_TIME
     return found
 
 
 def ranked(
-    runs: Sequence[StoredRun], default: Config, entrants: Mapping[str, Config], objectives: Sequence[str]
+    runs: Sequence[StoredRun], default: Config, configs: Mapping[str, Config], objectives: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Sort the allocators that work, lowest sum of costs first.
 
     Args:
         runs: the runs of the screening.
         default: the configuration that ratios refer to.
-        entrants: configuration of each allocator at its defaults, by name.
+        configs: configuration of each allocator at its defaults, by name.
         objectives: metric keys.
 
     Returns:
         Names in order, and why other allocators fail. Of equal allocators, the default's comes first, then the one
         named earlier.
     """
-    found = gather(runs, {c.id: c for c in entrants.values()}, default.id)
+    found = gather(runs, {c.id: c for c in configs.values()}, default.id)
     failures: dict[str, str] = {}
     costs: dict[str, float] = {}
-    for name, config in entrants.items():
+    for name, config in configs.items():
         candidate = found.get(config.id, Candidate(config))
         cost = (0.0,) if config.id == default.id else candidate.costs(objectives)
         if cost is None:
             failures[name] = candidate.failure or "an objective could not be measured"
         else:
             costs[name] = sum(cost)
-    order = sorted(costs, key=lambda name: (costs[name], entrants[name].id != default.id))
+    order = sorted(costs, key=lambda name: (costs[name], configs[name].id != default.id))
     return order, failures

@@ -20,18 +20,18 @@ from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun, metrics_by_input
 from heapwright.experiment.stats import relative_noise
 from heapwright.metrics import METRICS
-from heapwright.study import matters
 from heapwright.study import options as opt
 from heapwright.study.claim import nothing_less, tree_sentence
 from heapwright.study.options import Options
-from heapwright.study.prefix import kept_prefix, missed
+from heapwright.study.prefix import chosen_prefix, missed
+from heapwright.study.saving_bound import busiest_program
 from heapwright.tuning.managed import reachable
 from heapwright.tuning.reach import check_reach
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
 from heapwright.workload.execute import time_limit
-from heapwright.workload.program import ProgramIdentity, settle
+from heapwright.workload.program import ProgramIdentity, without_outputs
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins
 
 _NOISY = 0.05  # relative spread of the default above which the user is told
@@ -82,7 +82,7 @@ def calibrate(session: Session) -> None:
     session.use_executor(session.options.timeout or session.workload.file.timeout or enough)
     session.threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
     session.calibrated = [r for r in runs if r.block > 0] or runs  # the first run of each input warms the caches
-    if session.proof and kept_prefix(session.store) is not None and missed(runs, session.options.objectives):
+    if session.proof and chosen_prefix(session.store) is not None and missed(runs, session.options.objectives):
         session.progress.note("the peak of a whole run does not show in its prefixes: nothing can be proven by them")
         session.proof = session.predicts = False
     _mind_fixed_time(session, runs)
@@ -176,7 +176,7 @@ def _runtime_manages(session: Session, program: str) -> bool:
 def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:
     """Leave out allocators that cannot reach the program and tell who manages its memory; whether any is left."""
     here = session.workload.container is None  # otherwise the path is one of the image
-    busiest = next(filter(None, map(matters.busiest, first)), "") if here else ""
+    busiest = next(filter(None, map(busiest_program, first)), "") if here else ""
     if session.recordings is None:
         find_extras(session, busiest)
     session.allocators, managed = reachable(
@@ -201,4 +201,4 @@ def _settle_program(session: Session) -> None:
     stored = session.store.meta.program
     identity = msgspec.convert(stored, ProgramIdentity) if stored else None
     if identity is not None and not identity.settled:
-        session.store.update(program=msgspec.to_builtins(settle(identity)))
+        session.store.update(program=msgspec.to_builtins(without_outputs(identity)))

@@ -27,7 +27,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     if len(session.allocators) == 1:
         return screened_extras(session, _only_space(session))
     begin(session, Phase.ALLOCATORS)
-    entered = allocator_screening.enter(
+    screened = allocator_screening.screen_allocators(
         session.store,
         session.executor,
         session.allocators,
@@ -36,19 +36,19 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
         lambda allocator: _space_of(session, allocator),
         session.workload,
     )
-    spaces = {name: entrant.space for name, entrant in entered.entrants.items()}
-    entrants = {name: entrant.config for name, entrant in entered.entrants.items()}
-    order, failed = allocator_screening.ranked(entered.runs, session.default, entrants, session.options.objectives)
-    out = entered.out | failed | not_in_image(session)
-    session.store.update(not_searched=out)
-    for name, why in out.items():
+    spaces = {name: allocator.space for name, allocator in screened.accepted.items()}
+    configs = {name: allocator.config for name, allocator in screened.accepted.items()}
+    order, failed = allocator_screening.ranked(screened.runs, session.default, configs, session.options.objectives)
+    rejected = screened.rejected | failed | not_in_image(session)
+    session.store.update(not_searched=rejected)
+    for name, why in rejected.items():
         session.progress.note(f"{name} is not searched: {why}")
     if not order:
         raise HeapwrightError(*_NONE)
     session.progress.note(f"searched together, best at its defaults first: {', '.join(order)}")
-    failed_configs = {entrants[name].id for name in failed}
+    failed_configs = {configs[name].id for name in failed}
     space, more = screened_extras(session, join([spaces[name] for name in order]))
-    return space, [*(r for r in entered.runs if r.config not in failed_configs), *more]
+    return space, [*(r for r in screened.runs if r.config not in failed_configs), *more]
 
 
 def loaded_space(session: Session) -> Space:

@@ -33,7 +33,7 @@ from heapwright.study.landscape_judge import ends
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.session import Session
 
-FEWEST_REPEATS, REPEATED_SHARE = 8, 0.1  # points that the first replicate measures twice
+MIN_REPEATS, REPEATED_SHARE = 8, 0.1  # points that the first replicate measures twice
 END_ROUNDS, FURTHER_ROUNDS = (
     8,
     4,
@@ -66,8 +66,8 @@ def with_repeats(order: Sequence[_T]) -> list[list[_T]]:
     """
     n = len(order)
     if n < 2 * opt.BLOCK:
-        return _in_blocks(order) * (1 + math.ceil(FEWEST_REPEATS / max(n, 1)))
-    repeats = max(FEWEST_REPEATS, math.ceil(n * REPEATED_SHARE))
+        return _in_blocks(order) * (1 + math.ceil(MIN_REPEATS / max(n, 1)))
+    repeats = max(MIN_REPEATS, math.ceil(n * REPEATED_SHARE))
     timed = [(float(at), point) for at, point in enumerate(order)]
     timed += [((at + n // 2) % n + 0.5, order[at]) for at in (k * n // repeats for k in range(repeats))]
     return _in_blocks([point for _, point in sorted(timed, key=lambda item: item[0])])

@@ -26,7 +26,7 @@ from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import harm_proven
-from heapwright.study.options import MINIFY_LEAST_ROUNDS, MINIFY_ROUNDS
+from heapwright.study.options import MINIFY_MIN_ROUNDS, MINIFY_ROUNDS
 from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
@@ -38,7 +38,7 @@ def minify(
     *,
     phase: str,
     blocks: Blocks,
-    register: Callable[[dict[str, str]], Config],
+    make_config: Callable[[dict[str, str]], Config],
     inputs: Sequence[Input],
     objectives: Sequence[str],
     margin: float,
@@ -50,7 +50,7 @@ def minify(
         config: a configuration that the search found.
         phase: the phase under which the runs are stored.
         blocks: measures; the present limit of its budget bounds the runs.
-        register: makes a configuration from settings.
+        make_config: makes a configuration from settings.
         inputs: the inputs to run.
         objectives: metric keys.
         margin: equivalence margin, as a share (0.005 is 0.5 %).
@@ -62,7 +62,7 @@ def minify(
     if not config.settings:
         return config, True
     settings = dict(config.settings)
-    variants = {key: register({k: v for k, v in settings.items() if k != key}) for key in settings}
+    variants = {key: make_config({k: v for k, v in settings.items() if k != key}) for key in settings}
     rounds = MINIFY_ROUNDS
     while rounds > 1 and blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
         rounds -= 1
@@ -72,16 +72,16 @@ def minify(
     blocks.phase(phase, runs * rounds * len(inputs))
     first = blocks.first_block(phase, [config])
     measured = _measure(phase, first, rounds, config, list(variants.values()), blocks, inputs)
-    few = noise if rounds < MINIFY_LEAST_ROUNDS else ()
+    few = noise if rounds < MINIFY_MIN_ROUNDS else ()
     harm = {key: _harm(measured.get(v.id), objectives, margin, _SCREEN, few) for key, v in variants.items()}
     kept = {key for key, (proven, _) in harm.items() if proven}
     by_value = sorted((key for key in settings if key not in kept), key=lambda key: -harm[key][1])
     for attempt in range(1, len(by_value) + 1):
-        smaller = register({k: v for k, v in settings.items() if k in kept})
-        if blocks.budget.over(2 * MINIFY_LEAST_ROUNDS * len(inputs) * blocks.typical.seconds):
+        smaller = make_config({k: v for k, v in settings.items() if k in kept})
+        if blocks.budget.over(2 * MINIFY_MIN_ROUNDS * len(inputs) * blocks.typical.seconds):
             return config, False
         at = first + attempt * MINIFY_ROUNDS
-        measured = _measure(phase, at, max(rounds, MINIFY_LEAST_ROUNDS), config, [smaller], blocks, inputs)
+        measured = _measure(phase, at, max(rounds, MINIFY_MIN_ROUNDS), config, [smaller], blocks, inputs)
         proven, _ = _harm(measured.get(smaller.id), objectives, margin, _WHOLE)
         if not proven:
             return smaller, True
@@ -93,7 +93,7 @@ def minify_each(
     picks: Mapping[PickName, Config],
     *,
     blocks: Blocks,
-    register: Callable[[str, dict[str, str]], Config],
+    make_config: Callable[[str, dict[str, str]], Config],
     inputs: Sequence[Input],
     objectives: Sequence[str],
     margin: float,
@@ -104,7 +104,7 @@ def minify_each(
     Args:
         picks: configurations by the name of the pick.
         blocks: measures; the present limit of its budget bounds the runs.
-        register: makes a configuration from an allocator's name and settings.
+        make_config: makes a configuration from an allocator's name and settings.
         inputs: the inputs to run.
         objectives: metric keys.
         margin: equivalence margin, as a share.
@@ -126,7 +126,7 @@ def minify_each(
             config,
             phase=Phase.minify(name),
             blocks=blocks,
-            register=functools.partial(register, config.allocator),
+            make_config=functools.partial(make_config, config.allocator),
             inputs=inputs,
             objectives=objectives,
             margin=margin,
@@ -150,7 +150,7 @@ def seconds_for(config: Config, blocks: Blocks, inputs: Sequence[Input], rounds:
     """
     if not config.settings:
         return 0.0
-    runs = rounds * (len(config.settings) + 1) + 2 * max(rounds, MINIFY_LEAST_ROUNDS)
+    runs = rounds * (len(config.settings) + 1) + 2 * max(rounds, MINIFY_MIN_ROUNDS)
     return runs * len(inputs) * blocks.typical.seconds
 
 
@@ -158,7 +158,7 @@ def _measure(
     phase: str, first: int, rounds: int, config: Config, others: list[Config], blocks: Blocks, inputs: Sequence[Input]
 ) -> dict[int, Candidate]:
     """Measure other configurations beside the whole one, round by round, until the stage has no time left."""
-    group, done = [config, *others], min(rounds, MINIFY_LEAST_ROUNDS)
+    group, done = [config, *others], min(rounds, MINIFY_MIN_ROUNDS)
     runs = blocks.measure_all(phase, first, [group] * done, inputs)
     while done < rounds and not blocks.budget.over(len(group) * len(inputs) * blocks.typical.seconds):
         further = min(blocks.runner.slots, rounds - done)

@@ -51,7 +51,7 @@ from heapwright.experiment.records import StoredRun
 from heapwright.search.methods import check_method
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
-from heapwright.study.prefix import Whole, kept_prefix, whole_ratios
+from heapwright.study.prefix import WholeRun, chosen_prefix, whole_ratios
 from heapwright.study.view import PickName
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.choose_space import loaded_space, screened_space
@@ -84,7 +84,7 @@ def tune(session: Session) -> None:
     check_method(session.store.meta.method.get("name") or session.options.method)  # before minutes of measurements
     session.phase(Phase.CALIBRATE)
     calibrate(session)
-    session.say_matters()
+    session.say_saving_bound()
     if not session.allocators:  # none can reach the program; the claim says so
         session.phase(Phase.DONE)
         return
@@ -172,7 +172,7 @@ def _minify(session: Session, space: Space, picks: dict[PickName, Candidate]) ->
     smaller, cut_short = minify_each(
         {name: candidate.config for name, candidate in picks.items()},
         blocks=session.blocks,
-        register=lambda who, settings: session.config_cache.config(
+        make_config=lambda who, settings: session.config_cache.config(
             space, {ALLOCATOR: who, **settings} if isinstance(space, JointSpace) else settings
         ),
         inputs=session.workload.train,
@@ -249,7 +249,7 @@ def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:
 
     The result is shown, and speaks against the pick if the gain is missing (`study.prefix`); it is no proof.
     """
-    stored, chosen = kept_prefix(session.store), next(iter(final.values()), None)
+    stored, chosen = chosen_prefix(session.store), next(iter(final.values()), None)
     if stored is None or chosen is None or chosen.id not in session.store.meta.picks.values():
         return
     if stored.whole is not None and stored.whole.config == chosen.id:
@@ -265,5 +265,5 @@ def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:
     first = [run for run in session.store.runs() if run.phase == Phase.CALIBRATE and run.block == 0]
     failure = next((o.failure for o in outcomes if o.failure), "")
     ratios = {} if failure else whole_ratios(outcomes, first, inputs, session.options.objectives)
-    whole = Whole(chosen.id, failure, ratios, session.budget.charge())
+    whole = WholeRun(chosen.id, failure, ratios, session.budget.charge())
     session.store.update(prefix=msgspec.to_builtins(msgspec.structs.replace(stored, whole=whole)))

@@ -14,13 +14,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heapwright.experiment.budget import Need, allot
+from heapwright.experiment.budget import StageNeed, allot
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 
-_RECORDING = 1.5  # a recording takes at most so many times a run; a search on replays needs `_LEAST_REPLAYS` more
-_LEAST_REPLAYS = 2.0
+_RECORDING = 1.5  # a recording takes at most so many times a run; a search on replays needs `_MIN_REPLAYS` more
+_MIN_REPLAYS = 2.0
 _ROUND = (
     60,
     120,
@@ -105,7 +105,9 @@ class Plan:
         return f"{show_estimate(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
 
 
-def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: float, whole_s: float = 0.0) -> Plan:
+def make_plan(
+    needs: Mapping[str, StageNeed], run_s: float, left_s: float, budget_s: float, whole_s: float = 0.0
+) -> Plan:
     """Estimate the rest of a study.
 
     Args:
@@ -118,15 +120,15 @@ def make_plan(needs: Mapping[str, Need], run_s: float, left_s: float, budget_s: 
     order = [name for name in opt.STAGES if name in needs]
     usual = {name: needs[name].usual * run_s for name in order}
     given = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
-    least = sum(need.least for name, need in needs.items() if name != Phase.MINIFY) * run_s
-    confirm = needs[Phase.CONFIRM].least * run_s if Phase.CONFIRM in needs else 0.0
+    least = sum(need.min_runs for name, need in needs.items() if name != Phase.MINIFY) * run_s
+    confirm = needs[Phase.CONFIRM].min_runs * run_s if Phase.CONFIRM in needs else 0.0
     return Plan(
         run_s,
         {name: min(usual[name], given[name]) for name in order},
         budget_s,
         proof=confirm <= left_s,
         everything=least <= left_s,
-        predicts=(_RECORDING + _LEAST_REPLAYS) * run_s <= left_s,
+        predicts=(_RECORDING + _MIN_REPLAYS) * run_s <= left_s,
         enough_s=_advised((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * least),
         whole_s=whole_s,
     )

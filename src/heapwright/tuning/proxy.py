@@ -138,7 +138,7 @@ def record_input(
 
 
 def _heap(info: Info) -> dict[str, Any]:
-    """The facts that bound the possible gain (`matters.Heap`)."""
+    """The facts that bound the possible gain (`study.saving_bound.Heap`)."""
     return {
         "events": info.events,
         "asked_bytes": info.asked_bytes,

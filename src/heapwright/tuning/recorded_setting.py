@@ -37,7 +37,7 @@ from heapwright.tuning.session import Session
 from heapwright.tuning.strategy import search_of, strategy_of
 
 _HOPELESS = 0.5  # sum of log ratios: a setting that alone costs more is not recorded
-_LEAST_RUNS = 12  # if the search has time for fewer runs of the program, a recording is not worth its time
+_MIN_SEARCH_RUNS = 12  # if the search has time for fewer runs of the program, a recording is not worth its time
 _PROPOSED = 6  # at most so many members of the front of the replays are measured on the program
 
 
@@ -48,11 +48,13 @@ class _Beside(ConfigCache):
         cache: the study's configurations.
         whole: the whole space.
         fixed: NAME.KEY → value of the runtime's settings.
-        alone: the configuration with these settings alone; it takes the place of the default.
+        single_setting_config: the configuration with these settings alone; it takes the place of the default.
     """
 
-    def __init__(self, cache: ConfigCache, whole: JointSpace, fixed: Mapping[str, str], alone: Config) -> None:
-        self.store, self.base, self.default = cache.store, cache.base, alone
+    def __init__(
+        self, cache: ConfigCache, whole: JointSpace, fixed: Mapping[str, str], single_setting_config: Config
+    ) -> None:
+        self.store, self.base, self.default = cache.store, cache.base, single_setting_config
         self.configs, self.unusable = cache.configs, cache.unusable
         self._cache, self._whole, self._fixed = cache, whole, fixed
 
@@ -87,7 +89,7 @@ def proposed(session: Session, space: Space, measured: Sequence[StoredRun]) -> l
 
 def _pointless(session: Session, space: Space) -> bool:
     """Whether replays cannot help: not wanted, of no use for the objectives, without settings or without time."""
-    needed_s = _LEAST_RUNS * len(session.workload.train) * session.run_s
+    needed_s = _MIN_SEARCH_RUNS * len(session.workload.train) * session.run_s
     return (
         session.options.proxy == "none"
         or not space.params
@@ -106,31 +108,31 @@ def _promising(session: Session, space: Space, measured: Sequence[StoredRun]) ->
     found: list[tuple[float, Candidate]] = []
     for candidate in gather(measured, session.config_cache.configs, session.default.id).values():
         config, costs = candidate.config, candidate.costs(session.options.objectives)
-        alone = len(config.settings) == 1 and set(config.settings) <= changing and "LD_PRELOAD" not in config.env
-        if costs is not None and alone and sum(costs) < _HOPELESS:
+        single = len(config.settings) == 1 and set(config.settings) <= changing and "LD_PRELOAD" not in config.env
+        if costs is not None and single and sum(costs) < _HOPELESS:
             found.append((sum(costs), candidate))
     return min(found, key=lambda one: one[0], default=(0.0, None))[1]
 
 
-def _search(session: Session, space: JointSpace, alone: Candidate) -> list[Point]:
+def _search(session: Session, space: JointSpace, single_setting: Candidate) -> list[Point]:
     """Record the program under a setting, search on replays of that, and return the front.
 
     Args:
         session: the study's session.
         space: the whole space.
-        alone: the setting, as measured on the program.
+        single_setting: the configuration with this setting alone, as measured on the program.
 
     Raises:
         HeapwrightError: it cannot be recorded, or a replay is not worth its time.
     """
-    fixed = beside_allocators(space, alone.config.settings)
+    fixed = beside_allocators(space, single_setting.config.settings)
     name = ",".join(f"{key}={value}" for key, value in fixed.items())
     file = session.workload.file
     under = dataclasses.replace(
-        session.workload, file=msgspec.structs.replace(file, env={**file.env, **alone.config.env})
+        session.workload, file=msgspec.structs.replace(file, env={**file.env, **single_setting.config.env})
     )
     program: Program = {
-        (input_, metric): value * math.exp(alone.cost(metric) or 0.0)
+        (input_, metric): value * math.exp(single_setting.cost(metric) or 0.0)
         for (input_, metric), value in agreement.program_values(session.calibrated).items()
     }
     session.phase(Phase.RECORD)
@@ -145,9 +147,9 @@ def _search(session: Session, space: JointSpace, alone: Candidate) -> list[Point
         raise HeapwrightError(calls.why)
 
     def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
-        return gather(runs, session.config_cache.configs, alone.config.id, program)
+        return gather(runs, session.config_cache.configs, single_setting.config.id, program)
 
-    return _replayed(session, space, _Beside(session.config_cache, space, fixed, alone.config), traces, read)
+    return _replayed(session, space, _Beside(session.config_cache, space, fixed, single_setting.config), traces, read)
 
 
 def _replayed(
@@ -186,7 +188,7 @@ def _replayed(
         anchors = [configs.config(part, {}) for part in _parts(replayable(space))]
         search.take([config for config in anchors if config.id != configs.default.id] or [configs.default])
         if worth():
-            search.go([], lambda setup: strategy_of(session, setup), worth)
+            search.run([], lambda setup: strategy_of(session, setup), worth)
     feasible = search.feasible()
     if not worth() and not feasible:
         raise HeapwrightError(f"a replay takes {replay_s():.2g} s, the program {session.run_s:.2g} s")

@@ -35,7 +35,7 @@ from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks
 from heapwright.tuning.strategy import search_of, search_on, warm_points
 
-_LEAST_RUNS = 3  # if the search has time for fewer runs of the program, a recording is not worth its time
+_MIN_REPLAY_RUNS = 3  # if the search has time for fewer runs of the program, a recording is not worth its time
 _RUNS_BESIDE = 24  # further runs of the program for settings of a runtime, which replays do not show
 
 
@@ -94,7 +94,7 @@ class ReplaySearch:
                 calls = check_calls(session, session.workload, session.executor, facts)
                 if calls.why:
                     raise HeapwrightError(calls.why, "leave out --proxy replay")
-                session.say_matters()
+                session.say_saving_bound()
             except HeapwrightError as error:
                 if self._forced:
                     raise
@@ -143,7 +143,7 @@ class ReplaySearch:
         """Why replays cannot replace the program; empty: the user does not want them; None: they can."""
         if self.options.proxy == "none":
             return ""
-        least = _LEAST_RUNS + (_RUNS_BESIDE if has_extras(self._whole_space) else 0)
+        least = _MIN_REPLAY_RUNS + (_RUNS_BESIDE if has_extras(self._whole_space) else 0)
         needed_s = least * len(self.session.workload.train) * self.session.run_s
         if not self._forced and not self._recording_only and self.session.budget.over(needed_s):
             return "there is no time to record it"
@@ -239,16 +239,16 @@ class ReplaySearch:
         session.phase(Phase.RACE)
         feasible = search.feasible()
         costs = [c.costs(self.options.objectives) or () for c in feasible]
-        entrants = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), opt.RACE)]
-        entrants += self._unseen_by_replays(feasible)
+        finalists = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), opt.RACE)]
+        finalists += self._unseen_by_replays(feasible)
         groups = [
-            [session.default, *entrants[at : at + opt.BLOCK]]
+            [session.default, *finalists[at : at + opt.BLOCK]]
             for _ in range(opt.RACE_ROUNDS)
-            for at in range(0, len(entrants), opt.BLOCK)
+            for at in range(0, len(finalists), opt.BLOCK)
         ]
         session.blocks.phase(Phase.RACE, sum(map(len, groups)) * len(session.workload.train))
         runs: list[StoredRun] = []
-        first = session.blocks.first_block(Phase.RACE, [session.default, *entrants]) if entrants else 0
+        first = session.blocks.first_block(Phase.RACE, [session.default, *finalists]) if finalists else 0
         slots = session.blocks.runner.slots
         for at in range(0, len(groups), slots):
             now = groups[at : at + slots]

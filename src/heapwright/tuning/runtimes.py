@@ -32,7 +32,7 @@ from heapwright.experiment.records import StoredRun
 from heapwright.study.beside import searched_too
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
 from heapwright.tuning.schedule import begin
-from heapwright.tuning.session import Extra, Session
+from heapwright.tuning.session import ExtraSpace, Session
 
 _CLEAR = 2.0  # a mean is clear if it exceeds the margin by so many standard errors
 
@@ -53,7 +53,7 @@ def find_extras(session: Session, busiest: str) -> None:
             extra.sentence = extra_sentence(extra, extra_space(extra, session))
         stored = {name: msgspec.to_builtins(extra) for name, extra in found.items()}
         session.store.update(runtimes=stored)
-    extras = [msgspec.convert(extra, Extra) for extra in stored.values()]
+    extras = [msgspec.convert(extra, ExtraSpace) for extra in stored.values()]
     session.extras = tuple(extras)
     spaces = [extra_space(extra, session) for extra in extras]
     session.extra_levels = sum(len(_tried(param)) for space in spaces for param in space.params)
@@ -66,7 +66,7 @@ def as_it_is() -> Allocator:
     return Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT)))
 
 
-def extra_sentence(extra: Extra, space: Space) -> str:
+def extra_sentence(extra: ExtraSpace, space: Space) -> str:
     """'CPython 3.11 runs this program: its settings are searched too (malloc).'"""
     who = f"{extra.title} {extra.version}".strip()
     runs = f"{who} runs this program" if extra.program else f"The space {who} is added"
@@ -79,7 +79,7 @@ def extra_sentence(extra: Extra, space: Space) -> str:
     return f"{runs}: {searched_too([p.key for p in space.params])}{without}"
 
 
-def extra_space(extra: Extra, session: Session) -> Space:
+def extra_space(extra: ExtraSpace, session: Session) -> Space:
     """The settings of an extra space that this study may search."""
     options = session.options
     if extra.program:
@@ -158,7 +158,7 @@ def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) 
     return list(dict.fromkeys(point for point in found if point is not None))
 
 
-def find_extra_spaces(session: Session, busiest: str = "") -> list[Extra]:
+def find_extra_spaces(session: Session, busiest: str = "") -> list[ExtraSpace]:
     """The extra spaces of a new study: its program's runtimes, and those that the user added.
 
     Args:
@@ -180,10 +180,10 @@ def find_extra_spaces(session: Session, busiest: str = "") -> list[Extra]:
         if file.runtime is not None and name not in {one.name for one in found}:
             title = file.runtime.title
             session.progress.note(f"{title} does not run this program, so the settings of --add-space are not searched")
-    process = Extra(process_space(), PROCESS)
+    process = ExtraSpace(process_space(), PROCESS)
     return [
-        *(Extra(one.file, one.spec.title, one.version, str(one.program)) for one in found),
-        *(Extra(file, name) for name, file in added.items() if file.runtime is None),
+        *(ExtraSpace(one.file, one.spec.title, one.version, str(one.program)) for one in found),
+        *(ExtraSpace(file, name) for name, file in added.items() if file.runtime is None),
         *([process] if thp_state() == "always" and extra_space(process, session).params else []),
     ]
 

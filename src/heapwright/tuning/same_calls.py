@@ -1,13 +1,13 @@
 """Checks whether a program makes the same calls under another malloc, before anything is searched on replays.
 
-A replay makes the calls of one recording under every malloc. Some programs listen to their malloc: they ask for the
-usable size of their blocks, collect garbage by it, or fill all of a block. Others take another course in every run. A
-replay of either is not the program. So the program is recorded once more, under another malloc, and the two recordings
-are compared:
+A replay makes the calls of one recording under every malloc. The calls of some programs depend on the malloc: they ask
+for the usable size of their blocks, collect garbage by it, or fill all of a block. Other programs make other calls in
+every run. A replay represents neither kind. So the program is recorded once more, under another malloc, and the two
+recordings are compared:
 
     recording ──► another malloc ──► same within LIMIT ───────────────────────────► replays may be used
-                                     └─ else: own malloc again ──► differs less ──► it listens to its malloc: refused
-                                                                   └─ as much ────► it varies: refused above VARIES
+                                     └─ else: own malloc again ──► differs less ──► calls depend on the malloc: refused
+                                                                   └─ as much ────► calls vary: refused above VARIES
 
 Only counts of calls and bytes are compared. They do not depend on the load of the machine, as times do.
 """
@@ -171,7 +171,9 @@ def judge_calls(
     chance = compare_calls(first, again, by_size)
     nearest = min((compare_calls(own, other, by_size) for own in (first, again)), key=lambda found: found.share)
     if nearest.share > max(limit, 2 * chance.share):
-        why = f"it listens to its malloc: {nearest.phrase(f'under {name}')}, but two runs under its own differ less"
+        why = (
+            f"its calls depend on the malloc: {nearest.phrase(f'under {name}')}, but two runs under its own differ less"
+        )
         return Verdict(f"{why} ({chance.share:.1%})", "", False)
     found = max(chance, nearest, key=lambda found: found.share)
     where = "in another run" if found is chance else f"under {name}"

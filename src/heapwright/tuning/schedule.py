@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import msgspec
 
-from heapwright.experiment.budget import Need, Typical, allot
+from heapwright.experiment.budget import StageNeed, Typical, allot
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
-from heapwright.study.prefix import Kept, find_prefix, kept_prefix
+from heapwright.study.prefix import ChosenPrefix, chosen_prefix, find_prefix
 from heapwright.tuning.plan import Plan, make_plan
 from heapwright.tuning.session import Session
 from heapwright.tuning.stages import SETTINGS, needs_from
@@ -38,7 +38,7 @@ def begin(session: Session, stage: str, settings: Collection[int] = ()) -> None:
         session.budget.set_limit(allot(session.left_s, session.run_s, needs)[stage])
 
 
-def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict[str, Need]:
+def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict[str, StageNeed]:
     """The time that this stage and later ones can use."""
     workload = session.workload
     counts = (len(workload.train), len(workload.test), len(session.allocators))
@@ -55,7 +55,7 @@ def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict
     return needs if session.proof else {name: need for name, need in needs.items() if name == Phase.SEARCH}
 
 
-def _expected(session: Session, needs: Mapping[str, Need]) -> Plan:
+def _expected(session: Session, needs: Mapping[str, StageNeed]) -> Plan:
     total_s = session.options.budget_s or math.inf
     return make_plan(needs, session.run_s, session.left_s, total_s, session.whole_s)
 
@@ -108,9 +108,9 @@ def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: Plan
         session.blocks.typical, session.options = typical, options
         return plan
     session.workload = with_prefix(session.workload, prefix)
-    stored = kept_prefix(session.store)
+    stored = chosen_prefix(session.store)
     session.store.update(
         options=msgspec.to_builtins(session.options),
-        prefix=msgspec.to_builtins(Kept(prefix, whole_s, stored.whole if stored else None)),
+        prefix=msgspec.to_builtins(ChosenPrefix(prefix, whole_s, stored.whole if stored else None)),
     )
     return replace(shorter, prefix=prefix.shown(), whole=plan)

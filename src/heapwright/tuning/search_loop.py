@@ -58,8 +58,8 @@ class Search:
         keep: receives `generations` after each batch with new configurations.
 
     Attributes:
-        strayed: configurations that the strategy proposed before an interruption and does not propose again there. It
-            does so if it is not deterministic, or if its code or the budget changed. They count for the budget.
+        not_repeated: configurations that the strategy proposed before an interruption and does not propose again. This
+            happens if it is not deterministic, or if its code or the budget changed. They count for the budget.
         generations: configuration → the batch that first proposed it; 0 for those tried before the strategy began.
         runs: all runs of this search.
         known: candidates by configuration; no environment runs twice.
@@ -76,7 +76,7 @@ class Search:
         begun: Sequence[StoredRun] = (),
         keep: Callable[[dict[int, int]], None] = lambda _: None,
     ) -> None:
-        self.strayed: set[int] = set()
+        self.not_repeated: set[int] = set()
         self._earlier: dict[int, list[StoredRun]] = {}  # block → its stored runs of candidates
         self._paid: set[int] = set()  # their configurations
         self.generations: dict[int, int] = {}
@@ -100,7 +100,7 @@ class Search:
                 self._earlier.setdefault(run.block, []).append(run)
                 self._paid.add(run.config)
 
-    def go(
+    def run(
         self,
         begin: Sequence[Point],
         make: Callable[[Setup], Strategy],
@@ -144,10 +144,10 @@ class Search:
         if stale == _STALE_BATCHES and self.known and not self.enough() and options.evaluations:
             ends = f"it ends after {len(self.known)} of {options.evaluations} configurations"
             self.evaluator.blocks.progress.note(f"the search method proposes nothing new: {ends}")
-        if self.strayed:
-            for number in self.strayed:
+        if self.not_repeated:
+            for number in self.not_repeated:
                 self.config_cache.recall(number)
-            self.runs += [run for runs in self._earlier.values() for run in runs if run.config in self.strayed]
+            self.runs += [run for runs in self._earlier.values() for run in runs if run.config in self.not_repeated]
             self._gather()
 
     def enough(self) -> bool:
@@ -172,15 +172,15 @@ class Search:
                 break
             fresh = self.evaluator.blocks.measure_all(self.evaluator.phase, self._block, now, self.inputs)
             self.runs += fresh
-            self._find_strayed(now)
+            self._find_not_repeated(now)
             self._block += len(now)
             self._gather(fresh)
 
-    def _find_strayed(self, groups: Sequence[Sequence[Config]]) -> None:
+    def _find_not_repeated(self, groups: Sequence[Sequence[Config]]) -> None:
         """Compare the next blocks with the stored runs of the same blocks."""
         for number, group in enumerate(groups, self._block):
             planned = {config.id for config in group}
-            self.strayed |= {run.config for run in self._earlier.get(number, ()) if run.config not in planned}
+            self.not_repeated |= {run.config for run in self._earlier.get(number, ()) if run.config not in planned}
 
     def _affordable(self, configs: Sequence[Config]) -> list[Config]:
         """Return the configurations that the budget of evaluations holds, besides those that it has paid for."""

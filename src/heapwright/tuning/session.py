@@ -20,10 +20,10 @@ from heapwright.experiment.resolution import ADDRESS_SPACE
 from heapwright.experiment.runner import LocalMachine, Machines, Runner
 from heapwright.measure.meter import SERIES_POINTS, MeterOptions, least_intrusive_backend, needs_pss, stops_for_massif
 from heapwright.metrics import METRICS
-from heapwright.study import matters
 from heapwright.study import options as opt
 from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
+from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.store import Store
 from heapwright.trace.recordings import Recordings, as_replayed, reference_allocator
 from heapwright.tuning.config_cache import ConfigCache
@@ -51,7 +51,7 @@ def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
     )
 
 
-class Extra(msgspec.Struct):
+class ExtraSpace(msgspec.Struct):
     """A space beside those of the allocators, as stored in the study.
 
     Attributes:
@@ -92,7 +92,7 @@ class Session:
         proof: whether the budget holds a confirmation. predicts: if not, whether replays can predict.
         noise: standard deviation of the log ratio of two runs, by objective.
         calibrated: runs of the default that count.
-        extras: spaces beside those of the allocators (`tuning.runtimes.Extra`): of the program's runtime, and `added`.
+        extras: spaces beside those of the allocators (`ExtraSpace`): of the program's runtime, and `added`.
             Known after the program's first run. extra_levels: how many levels of their settings are screened.
         whole_s: seconds kept for one whole run at the end of a study of prefixes.
     """
@@ -113,7 +113,7 @@ class Session:
         self.workload = workload
         self.allocators = tuple(allocators)
         self.added = tuple(added)
-        self.extras: tuple[Extra, ...] = ()
+        self.extras: tuple[ExtraSpace, ...] = ()
         self.extra_levels = 0
         self.options = options
         self.progress = progress
@@ -183,9 +183,9 @@ class Session:
         """Store how far the study is."""
         self.store.update(phase=name, spent_s=self.spent_s)
 
-    def say_matters(self) -> None:
+    def say_saving_bound(self) -> None:
         """Tell the user how much can be gained, if that is known and has changed."""
-        known = matters.of_study(self.store) if self.recordings is None else None
+        known = bound_of_study(self.store) if self.recordings is None else None
         if known is not None and known.sentence != self._bound_sentence:
             self._bound_sentence = known.sentence
             self.progress.note(known.sentence)

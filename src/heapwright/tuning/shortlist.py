@@ -51,13 +51,13 @@ def measure_again(
         return []
     first = blocks.first_block(Phase.SHORTLIST, [default, *(c.config for c in _front(costs_of))])
     blocks.phase(Phase.SHORTLIST, opt.SHORTLIST_ROUNDS * (len(_members(costs_of, aims)) + 1) * len(inputs))
-    for number in range(opt.SHORTLIST_MOST):
+    for number in range(opt.SHORTLIST_MAX):
         members, front = _members(costs_of, aims), _front(costs_of)
-        unsure = [c for c in members if c in front and _rounds_of(c, again, inputs) < opt.SHORTLIST_LEAST]
+        unsure = [c for c in members if c in front and _rounds_of(c, again, inputs) < opt.SHORTLIST_MIN]
         if number >= opt.SHORTLIST_ROUNDS and not unsure:
             break
         a_run = len(inputs) * blocks.typical.seconds
-        while len(members) > opt.SHORTLIST_LEAST and blocks.budget.over((len(members) + 1) * a_run):
+        while len(members) > opt.SHORTLIST_MIN and blocks.budget.over((len(members) + 1) * a_run):
             members = members[:-1]
         if blocks.budget.over((len(members) + 1) * a_run):
             break
@@ -90,7 +90,7 @@ def _members(costed: Costed, aims: Aims) -> list[Candidate]:
     costs = [c for _, c in costed]
     chosen = pareto.thin_front(costs, pareto.front(costs), opt.SHORTLIST)
     order = sorted(range(len(costed)), key=lambda i: aims.score(costs[i]))
-    chosen += [i for i in order if i not in chosen][: max(0, opt.SHORTLIST_LEAST - len(chosen))]
+    chosen += [i for i in order if i not in chosen][: max(0, opt.SHORTLIST_MIN - len(chosen))]
     return [costed[i][0] for i in order if i in chosen]
 
 

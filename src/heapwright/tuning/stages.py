@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from heapwright.experiment.budget import Need
+from heapwright.experiment.budget import StageNeed
 from heapwright.experiment.phases import Phase
 from heapwright.study import options as opt
 from heapwright.study.options import Options
@@ -28,7 +28,7 @@ def needs_from(
     settings: Sequence[int] = SETTINGS,
     left_runs: float = math.inf,
     runtime_levels: int = 0,
-) -> dict[str, Need]:
+) -> dict[str, StageNeed]:
     """The needs of a stage and of all that come after it, the most important stage first.
 
     Without a search there is nothing to confirm; a pick that was not minified only has settings without effect.
@@ -58,32 +58,32 @@ def needs_from(
     in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
     asked = allocators if several else 0
     needs = {
-        Phase.CONFIRM: Need(
+        Phase.CONFIRM: StageNeed(
             least_confirm,
             test * (1 + len(settings) + beside) * max(pairs, options.pairs_max / 2),
             share=0.25,
             usual=test * ((1 + len(settings)) * (pairs + options.pairs_max) / 2 + beside * pairs),
         ),
-        Phase.ALLOCATORS: Need(
+        Phase.ALLOCATORS: StageNeed(
             asked and (1 + opt.BLOCK) * train,
             asked * (1 + ROUNDS * in_blocks),
             share=0.15,
             usual=asked * ROUNDS * in_blocks,
         ),
-        Phase.SEARCH: Need(
+        Phase.SEARCH: StageNeed(
             (1 + opt.BLOCK) * train,
             math.inf,
             share=0.5,
             usual=(options.evaluations or math.inf) * in_blocks * (1.0 if options.proxy == "none" else _ON_PROGRAM),
         ),
-        Phase.SHORTLIST: Need(
-            2 * (1 + opt.SHORTLIST_LEAST) * train,
-            opt.SHORTLIST_MOST * (1 + opt.SHORTLIST) * train,
+        Phase.SHORTLIST: StageNeed(
+            2 * (1 + opt.SHORTLIST_MIN) * train,
+            opt.SHORTLIST_MAX * (1 + opt.SHORTLIST) * train,
             share=0.1,
             usual=opt.SHORTLIST_ROUNDS * opt.SHORTLIST * train,
         ),
-        Phase.MINIFY: Need(
-            sum(n + 1 + 2 * opt.MINIFY_LEAST_ROUNDS for n in settings if n) * train,
+        Phase.MINIFY: StageNeed(
+            sum(n + 1 + 2 * opt.MINIFY_MIN_ROUNDS for n in settings if n) * train,
             sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
             share=0.15,
             usual=sum(n + 3 for n in settings if n) * opt.MINIFY_ROUNDS * train,
@@ -93,11 +93,11 @@ def needs_from(
         screening = runtime_levels * opt.RUNTIME_ROUNDS * in_blocks
         # Beside several allocators, settings that were never tried alone are hardly found. A single allocator's search
         # tries them itself.
-        least_screening = min(runtime_levels, opt.RUNTIME_LEAST) * in_blocks if several else 0.0
+        least_screening = min(runtime_levels, opt.MIN_RUNTIME_LEVELS) * in_blocks if several else 0.0
         needs = {
             Phase.CONFIRM: needs.pop(Phase.CONFIRM),
             Phase.ALLOCATORS: needs.pop(Phase.ALLOCATORS),
-            Phase.RUNTIMES: Need(least_screening, screening, share=0.1, usual=screening),
+            Phase.RUNTIMES: StageNeed(least_screening, screening, share=0.1, usual=screening),
             **needs,
         }
     to_come = opt.STAGES[opt.STAGES.index(stage) :]

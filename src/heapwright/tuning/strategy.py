@@ -12,7 +12,7 @@ from heapwright.search.auto import choose
 from heapwright.search.methods import make_strategy
 from heapwright.search.protocol import Setup, Strategy
 from heapwright.study import options as opt
-from heapwright.study.evaluations import strayed_sentence
+from heapwright.study.evaluations import not_repeated_sentence
 from heapwright.tuning import warm
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
@@ -49,10 +49,10 @@ def search_on(
         watch: called after every batch; False ends the search.
     """
     search.expect(session.store.runs(search.evaluator.phase))
-    search.go(first, lambda setup: strategy_of(session, setup), watch)
-    if search.strayed:
-        session.store.update(strayed=len(search.strayed))
-        session.progress.note(strayed_sentence(len(search.strayed)))
+    search.run(first, lambda setup: strategy_of(session, setup), watch)
+    if search.not_repeated:
+        session.store.update(strayed=len(search.not_repeated))
+        session.progress.note(not_repeated_sentence(len(search.not_repeated)))
 
 
 def strategy_of(session: Session, setup: Setup) -> Strategy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from heapwright.allocators.joint import ALLOCATOR, JointSpace
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, level_of
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import UsageError
 from heapwright.study.load import load_view
@@ -60,13 +60,8 @@ def points(space: Space, settings: Iterable[Mapping[str, str]]) -> list[Point]:
             found |= {there: None} if there else {}
             continue
         wanted = {key: value for key, value in wanted.items() if key != ALLOCATOR}
-        levels = [_level(p.levels, wanted.get(p.key)) for p in space.params]
+        levels = [level_of(p.levels, wanted.get(p.key)) for p in space.params]
         point = space.normalise([*(1 for _ in space.gates), *levels])
         if space.settings(point) == dict(wanted):
             found[point] = None
     return list(found)
-
-
-def _level(levels: Sequence[str], value: str | None) -> int:
-    """The level of a value; 0 for no value and for an unknown one."""
-    return levels.index(value) + 1 if value in levels else 0

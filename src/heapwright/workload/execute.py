@@ -19,7 +19,7 @@ from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.measure.process_group import ending
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Input, Workload
-from heapwright.workload.score import LEAST_LIMIT, NO_OBJECTIVE, score
+from heapwright.workload.score import MIN_LIMIT_S, NO_OBJECTIVE, score
 from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, NOT_STARTED, Metered, run_server
 
 
@@ -152,7 +152,7 @@ class Executor:
             failure = self._failure(run, trouble) or self._missing()
             if file.objective is not None and not failure:
                 output.seek(0)
-                limit = file.timeout or max(self.options.timeout or 0.0, LEAST_LIMIT)
+                limit = file.timeout or max(self.options.timeout or 0.0, MIN_LIMIT_S)
                 failure = score(run, file.objective, output, self.workload.cwd, plain, limit)
             digest = "" if failure else self._digest(input_, run, output)
             output.seek(0)

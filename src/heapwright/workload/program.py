@@ -171,7 +171,7 @@ def file_change(then: FileIdentity, path: str | None = None) -> str:
     return "" if digest == then.digest else f"{name} changed"
 
 
-def settle(identity: ProgramIdentity) -> ProgramIdentity:
+def without_outputs(identity: ProgramIdentity) -> ProgramIdentity:
     """Return the identity without files that a run of the program has just changed, because they are its output."""
     kept = [file for file in identity.files if not file_change(file)]
     return msgspec.structs.replace(identity, files=kept, settled=True)

@@ -18,7 +18,7 @@ from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Objective
 
 NO_OBJECTIVE = "no objective: "  # begins the reason why a run has none
-LEAST_LIMIT = 60.0  # seconds that the command has, unless the workload file has a timeout
+MIN_LIMIT_S = 60.0  # seconds that the command has, unless the workload file has a timeout
 
 
 def score(run: Run, how: Objective, output: IO[bytes], cwd: Path, env: Mapping[str, str], limit: float) -> str:

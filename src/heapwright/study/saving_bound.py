@@ -31,14 +31,14 @@ from heapwright.experiment.phases import Phase
 from heapwright.measure.parts import Breakdown, Parts
 from heapwright.metrics import show_count
 from heapwright.study.program import program_of
-from heapwright.study.view import Matters
+from heapwright.study.view import SavingBound
 
 if TYPE_CHECKING:
     from heapwright.experiment.records import StoredRun
     from heapwright.study.store import Store
 
-NEXT_TO_NOTHING = 0.03  # a smaller share is not worth a search
-UNSURE = 0.25  # a bound on memory of which a larger share of the peak may not be malloc's bounds nothing
+MIN_WORTHWHILE_SHARE = 0.03  # a smaller share is not worth a search
+MAX_UNSURE_SHARE = 0.25  # if more of the peak than this share may not be malloc's, no bound on memory is given
 # Seconds for a call of malloc: glibc takes 10 to 20 ns with a block in its caches, and a cache miss takes some 100 ns.
 CALL_S = 50e-9
 BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
@@ -48,16 +48,16 @@ BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
 LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55))
 # Bytes by which the peaks of equal runs may differ: the kernel sums the resident pages of each core in batches, and
 # maps a varying number of library pages around each fault.
-COUNTED_LATE = 128 << 10
+PEAK_JITTER_BYTES = 128 << 10
 CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
-_MOST_OF_TREE = 0.5  # share of a tree's memory
-_MOST = 0.95  # the largest bound on CPU time, unless there is none
+_MIN_TREE_SHARE = 0.5  # share of a tree's memory
+_MAX_CPU_BOUND = 0.95  # the largest bound on CPU time, unless there is none
 _CONSISTENT = 1.02  # tolerance: blocks and resident memory are counted separately, the latter in whole pages
 _MAPPED = 1.125  # memory of blocks with their own mappings, over their size: one page in 32 KiB
 
 
 @dataclass(frozen=True)
-class Default:
+class DefaultMeasurements:
     """Measurements of the default on one input, in bytes and seconds.
 
     Attributes:
@@ -104,12 +104,12 @@ class Heap(msgspec.Struct):
     alike: int = 1
 
 
-def _of_busiest(default: Default, heap: Heap | None) -> Heap | None:
+def _of_busiest(default: DefaultMeasurements, heap: Heap | None) -> Heap | None:
     """The recording, if it is of the process with the most memory: in a tree, another process may make more calls."""
     return heap if heap is not None and heap.executable == default.busiest and heap.alike == 1 else None
 
 
-def held_bytes(default: Default, heap: Heap | None) -> float | None:
+def held_bytes(default: DefaultMeasurements, heap: Heap | None) -> float | None:
     """Upper bound of malloc's bytes at the peak; None if unknown."""
     parts, heap = default.parts, _of_busiest(default, heap)
     if parts is None:
@@ -121,7 +121,7 @@ def held_bytes(default: Default, heap: Heap | None) -> float | None:
     return parts.heap + unread + min(parts.other, _MAPPED * heap.live_bytes + beside)
 
 
-def unsure_bytes(default: Default, heap: Heap | None) -> float | None:
+def unsure_bytes(default: DefaultMeasurements, heap: Heap | None) -> float | None:
     """The part of `held_bytes` of which it is not known whether malloc obtained it; None if nothing could be read."""
     held = held_bytes(default, heap)
     return (
@@ -129,7 +129,7 @@ def unsure_bytes(default: Default, heap: Heap | None) -> float | None:
     )
 
 
-def _mapped(default: Default, heap: Heap | None) -> float:
+def _mapped(default: DefaultMeasurements, heap: Heap | None) -> float:
     """Bytes of blocks with their own mappings, by the recording; 0 if unknown."""
     heap = _of_busiest(default, heap)
     if heap is None or not heap.glibc or default.parts is None:
@@ -137,7 +137,7 @@ def _mapped(default: Default, heap: Heap | None) -> float:
     return min(default.parts.other, _MAPPED * heap.live_bytes)
 
 
-def memory_bound(default: Default, heap: Heap | None) -> float | None:
+def memory_bound(default: DefaultMeasurements, heap: Heap | None) -> float | None:
     """Upper bound of the share of the peak that can be saved; None if nothing could be read."""
     held, parts = held_bytes(default, heap), default.parts
     if held is None or parts is None or default.peak <= 0:
@@ -145,14 +145,14 @@ def memory_bound(default: Default, heap: Heap | None) -> float | None:
     heap = _of_busiest(default, heap)
     floor = max(0.0, heap.live_bytes - heap.untouched_bytes) if heap is not None else 0.0
     anonymous = default.peak - parts.program - parts.files - parts.stacks
-    if floor > _CONSISTENT * anonymous + default.spread + COUNTED_LATE:
+    if floor > _CONSISTENT * anonymous + default.spread + PEAK_JITTER_BYTES:
         floor = 0.0  # more than was ever resident: parts of small blocks were never touched, so nothing is known
     # File pages may come and go beside the heap; the program stays.
     savable = min(held, default.peak - parts.program - parts.stacks - floor)
-    return min(1.0, (max(0.0, savable) + default.spread + COUNTED_LATE) / default.peak)
+    return min(1.0, (max(0.0, savable) + default.spread + PEAK_JITTER_BYTES) / default.peak)
 
 
-def cpu_bound(default: Default, heap: Heap | None) -> float | None:
+def cpu_bound(default: DefaultMeasurements, heap: Heap | None) -> float | None:
     """Upper bound of the share of CPU time that can be saved; 1 if there is no bound; None without a recording."""
     if heap is None or default.cpu_s <= 0:
         return None
@@ -164,10 +164,10 @@ def cpu_bound(default: Default, heap: Heap | None) -> float | None:
     anonymous = parts.heap + parts.other if parts is not None else float("inf")
     layout = next(share for size, share in LAYOUT if anonymous <= size)
     user = default.cpu_s - default.sys_s
-    return min(_MOST, (default.sys_s + calls * CALL_S + used * BYTE_S + layout * user) / default.cpu_s)
+    return min(_MAX_CPU_BOUND, (default.sys_s + calls * CALL_S + used * BYTE_S + layout * user) / default.cpu_s)
 
 
-def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
+def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, Heap | None]]) -> SavingBound | None:
     """The bounds over all inputs: the largest bound of any input. Other facts are of the input with the largest peak.
 
     Returns:
@@ -181,7 +181,7 @@ def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
     held, parts, own = held_bytes(default, heap), default.parts, _of_busiest(default, heap)
     calls = heap.events / heap.share if heap is not None else None
     unsure = unsure_bytes(default, heap)
-    matters = Matters(
+    bound = SavingBound(
         sentence="",
         memory_bound=memory,
         cpu_bound=cpu,
@@ -197,10 +197,10 @@ def judge(inputs: Sequence[tuple[Default, Heap | None]]) -> Matters | None:
         busiest=Path(default.busiest).name if _is_other(default) else "",
         busiest_share=default.busiest_share if parts is not None else None,
     )
-    return dataclasses.replace(matters, sentence=sentence(matters))
+    return dataclasses.replace(bound, sentence=sentence(bound))
 
 
-def _recorded_share(default: Default, heap: Heap | None) -> float | None:
+def _recorded_share(default: DefaultMeasurements, heap: Heap | None) -> float | None:
     """The share of the anonymous memory at the peak that recorded blocks explain; None if unknown."""
     parts, own = default.parts, _of_busiest(default, heap)
     if parts is None or heap is None or parts.heap + parts.other <= 0:
@@ -215,48 +215,48 @@ def _largest(values: Iterable[float | None]) -> float | None:
     return max(known) if known and len(known) == len(found) else None
 
 
-def _is_other(default: Default) -> bool:
+def _is_other(default: DefaultMeasurements) -> bool:
     """Whether the program with the most memory is not the command itself."""
     own = {os.path.realpath(path) for path in default.own}
     return bool(default.busiest) and os.path.realpath(default.busiest) not in own
 
 
-def sentence(matters: Matters) -> str:
+def sentence(bound: SavingBound) -> str:
     """The bounds in one sentence."""
-    memory, cpu = matters.memory_bound, matters.cpu_bound
+    memory, cpu = bound.memory_bound, bound.cpu_bound
     busiest = ""
-    if matters.busiest and matters.busiest_share is not None:
-        busiest = f" ({_percent(matters.busiest_share)} of its memory is {matters.busiest}'s)"
+    if bound.busiest and bound.busiest_share is not None:
+        busiest = f" ({_percent(bound.busiest_share)} of its memory is {bound.busiest}'s)"
     if cpu is None:
-        time = "what can be won in CPU time is not known before its allocations are recorded"
+        time = "the possible saving of CPU time is unknown until the program's allocations are recorded"
     elif cpu >= 1:
-        often = show_count(matters.calls_per_cpu_s or 0.0)
-        time = f"of CPU time perhaps most, because {matters.threads} threads call malloc {often} times a second"
+        often = show_count(bound.calls_per_cpu_s or 0.0)
+        time = (
+            "the saving of CPU time has no upper bound,"
+            f" because {bound.threads} threads call malloc {often} times a second"
+        )
     else:
         time = f"at most {_percent(cpu)} of CPU time"
     if memory is None:
-        known = "" if cpu is None else f"; {time} can be won here" if cpu < 1 else f"; {time}"
-        return f"The program ended before its memory could be read, so it is not known what can be won of it{known}."
-    if memory > NEXT_TO_NOTHING and (matters.unsure_share or 0.0) > UNSURE:
+        known = "" if cpu is None else f"; {time} can be saved" if cpu < 1 else f"; {time}"
+        return f"The program ended before its memory could be read, so the possible saving of memory is unknown{known}."
+    if memory > MIN_WORTHWHILE_SHARE and (bound.unsure_share or 0.0) > MAX_UNSURE_SHARE:
         if cpu is None:
-            return f"What can be won here is not known before its allocations are recorded{busiest}."
-        won = f"{_capital(time)}{' can be won here' if cpu < 1 else ''}"
-        return f"{won}; it is not known how much of its peak memory malloc holds{busiest}."
-    if memory > NEXT_TO_NOTHING:
-        if cpu is None:
-            return f"At most {_percent(memory)} of peak memory can be won here{busiest}; {time}."
-        if cpu >= 1:
-            return f"At most {_percent(memory)} of peak memory can be won here{busiest}, and {time}."
-        return f"At most {_percent(memory)} of peak memory and {time} can be won here{busiest}."
-    held = matters.held_share if matters.held_share is not None else 1.0
-    what = f"malloc holds at most {_percent(held)} of this program's peak memory{_rest(matters)}{busiest}"
-    if held > NEXT_TO_NOTHING:
-        what = f"at most {_percent(memory)} of this program's peak memory can be won{busiest}"
-    if cpu is not None and cpu <= NEXT_TO_NOTHING:
-        return f"{_capital(what)}: there is next to nothing to win."
-    if cpu is None:
-        return f"{_capital(what)}: there is next to nothing to win of memory; {time}."
-    return f"{_capital(what)}: there is next to nothing to win of memory; {time}{'' if cpu >= 1 else ' can be won'}."
+            return f"The possible saving is unknown until this program's allocations are recorded{busiest}."
+        saved = f"{_capital(time)}{' can be saved' if cpu < 1 else ''}"
+        return f"{saved}; malloc's part of this program's peak memory is unknown{busiest}."
+    if memory > MIN_WORTHWHILE_SHARE:
+        if cpu is None or cpu >= 1:
+            return f"At most {_percent(memory)} of peak memory can be saved{busiest}; {time}."
+        return f"At most {_percent(memory)} of peak memory and {time} can be saved{busiest}."
+    held = bound.held_share if bound.held_share is not None else 1.0
+    what = f"malloc holds at most {_percent(held)} of this program's peak memory{_rest(bound)}{busiest}"
+    if held > MIN_WORTHWHILE_SHARE:
+        what = f"at most {_percent(memory)} of this program's peak memory can be saved{busiest}"
+    if cpu is not None and cpu <= MIN_WORTHWHILE_SHARE:
+        return f"{_capital(what)}: malloc can save almost nothing."
+    saved = " can be saved" if cpu is not None and cpu < 1 else ""
+    return f"{_capital(what)}: malloc can save almost no memory; {time}{saved}."
 
 
 _HOLDERS = {
@@ -267,16 +267,16 @@ _HOLDERS = {
 }
 
 
-def _rest(matters: Matters) -> str:
-    """The largest holder of memory besides malloc: ', 95% is pages of files'."""
-    shares = {name: share for name, share in matters.shares.items() if name in _HOLDERS}
+def _rest(bound: SavingBound) -> str:
+    """The largest holder of memory besides malloc: ', and 95% is pages of files'."""
+    shares = {name: share for name, share in bound.shares.items() if name in _HOLDERS}
     if not shares:
         return ""
     largest = max(shares, key=lambda name: shares[name])
-    return f", {_percent(shares[largest])} is {_HOLDERS[largest]}"
+    return f", and {_percent(shares[largest])} is {_HOLDERS[largest]}"
 
 
-def where_text(matters: Matters) -> str:
+def where_text(bound: SavingBound) -> str:
     """The holders of memory at the peak: 'heap 70%, program 20%, …'; empty if unknown."""
     names = {
         "heap": "C library's heap",
@@ -285,7 +285,7 @@ def where_text(matters: Matters) -> str:
         "files": "other files",
         "stacks": "main stacks",
     }
-    return ", ".join(f"{names[key]} {_percent(matters.shares[key])}" for key in names if key in matters.shares)
+    return ", ".join(f"{names[key]} {_percent(bound.shares[key])}" for key in names if key in bound.shares)
 
 
 def _percent(share: float) -> str:
@@ -300,7 +300,7 @@ def _capital(text: str) -> str:
 # From a study.
 
 
-def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters | None:
+def bound_of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> SavingBound | None:
     """The bounds from a study's runs so far; None if nothing is known, or if its settings may not be a malloc's.
 
     Args:
@@ -325,10 +325,10 @@ def of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Matters |
         for name, made in by_input.items()
         if (default := default_of(made, tree, own)) is not None
     ]
-    judged = judge(found) if len(found) == len(by_input) else None
+    judged = saving_bound(found) if len(found) == len(by_input) else None
     if store.meta.runtimes and store.meta.managed.get("reach") == "none":
         return None  # only the runtime's settings are searched, which these bounds do not limit
-    if judged is not None and store.meta.runtimes:  # a runtime's own settings may win more
+    if judged is not None and store.meta.runtimes:  # a runtime's own settings may save more
         text = judged.sentence
         return dataclasses.replace(judged, sentence=f"Malloc's settings alone: {text[:1].lower()}{text[1:]}")
     return judged
@@ -341,7 +341,7 @@ def _is_malloc(name: str) -> bool:
     return bundled_file(name) is not None or os.sep in name
 
 
-def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> Default | None:
+def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> DefaultMeasurements | None:
     """Measurements of the default on one input. The run whose memory was divided gives memory; other runs give times.
 
     Args:
@@ -360,7 +360,7 @@ def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> D
     if found is not None and tree:
         peak = found.pss.total + max(0.0, peak - found.rss.total)
     peaks = [value for r in made if (value := r.metrics.get("peak_rss_bytes")) is not None]
-    return Default(
+    return DefaultMeasurements(
         spread=max(peaks) - min(peaks),
         peak=max(peak, parts.total if parts is not None else 0.0),
         parts=parts,
@@ -374,12 +374,12 @@ def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> D
     )
 
 
-def busiest(run: StoredRun) -> str:
+def busiest_program(run: StoredRun) -> str:
     """The path of the program that had most of the memory in a run; empty where that is not known, or none had."""
     if not run.extra.get("parts"):
         return ""
     found = msgspec.convert(run.extra["parts"], Breakdown)
-    return found.busiest if found.busiest_pss > _MOST_OF_TREE * found.pss.total else ""
+    return found.busiest if found.busiest_pss > _MIN_TREE_SHARE * found.pss.total else ""
 
 
 def heap_of(recorded: dict[str, Any] | None, served: bool) -> Heap | None:

@@ -11,27 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.measure.parts import Parts
-from heapwright.study.matters import (
+from heapwright.study.saving_bound import (
     CALL_S,
-    COUNTED_LATE,
-    Default,
+    PEAK_JITTER_BYTES,
+    DefaultMeasurements,
     Heap,
     cpu_bound,
     heap_of,
-    judge,
     memory_bound,
+    saving_bound,
     where_text,
 )
-from heapwright.study.view import Matters
+from heapwright.study.view import SavingBound
 
 MIB = 1 << 20
 PROGRAM = "/usr/bin/prog"
 
 
-def default(**changes: Any) -> Default:
+def default(**changes: Any) -> DefaultMeasurements:
     """100 MiB at the peak, 90 of them anonymous; half a second of CPU time."""
     parts = Parts(program=6 * MIB, files=3 * MIB, stacks=1 * MIB, heap=80 * MIB, other=10 * MIB)
-    made = Default(100 * MIB, parts, 0.5, 0.1, 1, 1, PROGRAM, 1.0, (PROGRAM,))
+    made = DefaultMeasurements(100 * MIB, parts, 0.5, 0.1, 1, 1, PROGRAM, 1.0, (PROGRAM,))
     return replace(made, **changes)
 
 
@@ -41,21 +41,21 @@ def heap(live: float, **changes: Any) -> Heap:
     return Heap(**{**made, "executable": PROGRAM, **changes})
 
 
-def memory(seen: Default, recording: Heap | None = None) -> float:
+def memory(seen: DefaultMeasurements, recording: Heap | None = None) -> float:
     """The bound in MiB of the peak, without what equal runs differ by."""
     bound = memory_bound(seen, recording)
     assert bound is not None
-    return (bound * seen.peak - COUNTED_LATE - seen.spread) / MIB
+    return (bound * seen.peak - PEAK_JITTER_BYTES - seen.spread) / MIB
 
 
-def said(seen: Default, recording: Heap | None = None) -> str:
+def said(seen: DefaultMeasurements, recording: Heap | None = None) -> str:
     """The sentence."""
-    known = judge([(seen, recording)])
+    known = saving_bound([(seen, recording)])
     assert known is not None
     return known.sentence
 
 
-def test_without_a_recording_all_anonymous_memory_may_be_won() -> None:
+def test_without_a_recording_all_anonymous_memory_may_be_saved() -> None:
     assert memory(default()) == pytest.approx(90)
 
 
@@ -84,13 +84,13 @@ def test_memory_that_no_recorded_block_explains_is_not_mallocs() -> None:
 def test_a_recording_of_another_process_bounds_no_memory() -> None:
     assert memory(default(), heap(70, executable="/bin/sh")) == pytest.approx(90)
     assert memory(default(), heap(70, alike=2)) == pytest.approx(90), "another process of this program may have it"
-    known = judge([(default(), heap(70, executable="/bin/sh"))])
+    known = saving_bound([(default(), heap(70, executable="/bin/sh"))])
     assert known is not None
     assert (known.live_bytes, known.recorded_share) == (None, 0.0)
 
 
 def test_equal_runs_that_differ_widen_the_bound() -> None:
-    assert memory_bound(default(spread=5 * MIB), None) == pytest.approx((95 * MIB + COUNTED_LATE) / (100 * MIB))
+    assert memory_bound(default(spread=5 * MIB), None) == pytest.approx((95 * MIB + PEAK_JITTER_BYTES) / (100 * MIB))
 
 
 def test_cpu_time_counts_the_system_the_calls_and_the_bytes_of_all_processes() -> None:
@@ -105,13 +105,14 @@ def test_cpu_time_counts_the_system_the_calls_and_the_bytes_of_all_processes() -
 
 def test_without_a_recording_cpu_time_is_not_known() -> None:
     assert cpu_bound(default(), None) is None
-    assert "what can be won in CPU time is not known" in said(default())
+    assert "the possible saving of CPU time is unknown" in said(default())
 
 
 def test_threads_that_call_malloc_often_may_wait_most_of_the_time() -> None:
     assert cpu_bound(default(threads=4), heap(70)) == 1.0
-    assert "of CPU time perhaps most, because 4 threads call malloc 2 M times a second" in said(
-        default(threads=4), heap(70)
+    assert said(default(threads=4), heap(70)) == (
+        "At most 23% of peak memory can be saved; the saving of CPU time has no upper bound, because 4 threads call"
+        " malloc 2 M times a second."
     )
     rare = cpu_bound(default(threads=4), heap(70, events=1e3))
     assert rare is not None
@@ -139,30 +140,28 @@ def test_a_bound_is_a_share_and_a_recording_never_raises_it(
 
 def test_the_sentence_has_both_bounds() -> None:
     assert said(default(cpu_s=5.0), heap(70)).startswith("At most 23% of peak memory and at most ")
-    assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be won here.")
+    assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be saved.")
 
 
 def test_memory_that_may_be_a_runtimes_gives_no_bound() -> None:
     java = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), cpu_s=5.0)
-    assert said(java) == "What can be won here is not known before its allocations are recorded."
+    assert said(java) == "The possible saving is unknown until this program's allocations are recorded."
     assert said(java, heap(4)).startswith("At most 7% of peak memory and at most "), "the recording knows malloc's part"
     late = said(replace(java, peak=200 * MIB), heap(4))
     assert late.startswith("At most ")
-    assert late.endswith("% of CPU time can be won here; it is not known how much of its peak memory malloc holds.")
-    assert said(default()).startswith("At most 90% of peak memory can be won here; "), (
-        "most of it is the C library's heap"
-    )
+    assert late.endswith("% of CPU time can be saved; malloc's part of this program's peak memory is unknown.")
+    assert said(default()).startswith("At most 90% of peak memory can be saved; "), "most of it is the C library's heap"
 
 
 def test_malloc_that_holds_little_is_not_worth_a_search() -> None:
     pages = default(parts=Parts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2), sys_s=0.0)
     assert said(pages).startswith(
-        "Malloc holds at most 1% of this program's peak memory, 96% is pages of files:"
-        " there is next to nothing to win of memory; "
+        "Malloc holds at most 1% of this program's peak memory, and 96% is pages of files:"
+        " malloc can save almost no memory; "
     )
     assert memory(pages) == pytest.approx(1)
     quiet = replace(pages, parts=Parts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), cpu_s=100.0)
-    assert "there is next to nothing to win of memory; at most 5% of CPU time can be won." in said(
+    assert "malloc can save almost no memory; at most 5% of CPU time can be saved." in said(
         quiet, heap(0, events=10, asked_bytes=10.0)
     )
 
@@ -170,31 +169,31 @@ def test_malloc_that_holds_little_is_not_worth_a_search() -> None:
 def test_the_busiest_program_is_named_where_it_is_not_the_command() -> None:
     seen = default(processes=3, busiest="/usr/lib/gcc/cc1plus", busiest_share=0.98)
     assert "(98% of its memory is cc1plus's)" in said(seen)
-    assert "prog" not in said(default())
+    assert "prog's" not in said(default())
 
 
 def test_a_program_too_short_to_be_read_is_said_to_be_so() -> None:
     short = default(parts=None, busiest="")
-    assert judge([(short, None)]) is None
+    assert saving_bound([(short, None)]) is None
     assert said(short, heap(1)).startswith("The program ended before its memory could be read")
 
 
 def test_of_several_inputs_the_largest_bound_counts_and_all_must_be_known() -> None:
     small = default(peak=10 * MIB, parts=Parts(MIB, 0, 0, 9 * MIB, 0))
-    both = judge([(default(), heap(85)), (small, heap(0))])
+    both = saving_bound([(default(), heap(85)), (small, heap(0))])
     assert both is not None
     assert both.memory_bound == memory_bound(small, heap(0))
-    unread = judge([(default(), heap(85)), (replace(small, parts=None), heap(1))])
+    unread = saving_bound([(default(), heap(85)), (replace(small, parts=None), heap(1))])
     assert unread is not None
     assert unread.memory_bound is None
-    unrecorded = judge([(default(), heap(85)), (small, None)])
+    unrecorded = saving_bound([(default(), heap(85)), (small, None)])
     assert unrecorded is not None
     assert unrecorded.cpu_bound is None
 
 
 def test_where_the_memory_was_is_written_largest_kind_first() -> None:
-    known = judge([(default(), None)])
-    assert isinstance(known, Matters)
+    known = saving_bound([(default(), None)])
+    assert isinstance(known, SavingBound)
     assert where_text(known) == (
         "C library's heap 80%, other anonymous memory 10%, program and libraries 6%, other files 3%, main stacks 1%"
     )
@@ -212,6 +211,6 @@ def test_a_recording_of_an_older_version_is_none() -> None:
 def test_paths_are_compared_after_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "python3.11").touch()
     (tmp_path / "python3").symlink_to(tmp_path / "python3.11")
-    known = judge([(default(own=(str(tmp_path / "python3"),), busiest=str(tmp_path / "python3.11")), None)])
+    known = saving_bound([(default(own=(str(tmp_path / "python3"),), busiest=str(tmp_path / "python3.11")), None)])
     assert known is not None
     assert known.busiest == ""

@@ -1,4 +1,4 @@
-"""Search methods of other packages: loads them, and turns their faults into messages that name the method and the line.
+"""Loads search methods of other packages, and turns their faults into messages that name the method and the line.
 
 The protocol is `search.protocol.Strategy`; docs/search.md shows a whole method.
 """
@@ -38,7 +38,7 @@ def load_method(name: str, ours: Iterable[str]) -> Callable[[Setup], Strategy]:
     return constructor
 
 
-class Other:
+class PluginStrategy:
     """A strategy of another package.
 
     Args:

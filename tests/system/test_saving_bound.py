@@ -13,7 +13,7 @@ from .conftest import Heapwright
 
 MIB = 1 << 20
 QUICK = ("--allocators", "glibc", "--budget", "1", "--pairs", "6:6", "--study", "s.study", "--json", "found.json")
-UNKNOWN = "what can be won in CPU time is not known before its allocations are recorded"
+UNKNOWN = "the possible saving of CPU time is unknown until the program's allocations are recorded"
 
 
 def tuned(heapwright: Heapwright, *command: str) -> tuple[dict[str, Any], str]:
@@ -36,7 +36,7 @@ def test_a_mapped_file_is_not_mallocs(heapwright: Heapwright, program: Callable[
     assert found["held_share"] < 0.03
     first = "Malloc holds at most "
     assert first in said
-    assert "is pages of files: there is next to nothing to win of memory" in said
+    assert "is pages of files: malloc can save almost no memory" in said
     assert said.index(first) < said.index("measuring the default: 6 runs"), "before anything is searched"
     assert found["busiest"] == ""
     assert "memory at the peak" in (heapwright.folder / "s.html").read_text()
