@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from heapwright.errors import HeapwrightError
@@ -25,8 +27,22 @@ def test_order_and_padding_stay_the_same_between_versions() -> None:
     """Else a study that was begun with an older version would go on with other runs than it began with."""
     program = FakeProgram()
     blocks(program).measure_all("search", 3, [CONFIGS] * 4, INPUTS)
-    assert program.made[:4] == [("2", "small", 3904), ("4", "small", 584), ("3", "small", 527), ("1", "small", 3179)]
-    assert program.fingerprint() == "a78dcc972297ff6b"
+    assert program.made[:4] == [("2", "small", 3904), ("1", "small", 3179), ("4", "small", 584), ("3", "small", 527)]
+    assert program.fingerprint() == "881a9accdfe757a5"
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_each_configuration_follows_the_others_as_often_as_itself(count: int) -> None:
+    """Whatever a run leaves behind is charged to its successor."""
+    program = FakeProgram()
+    blocks(program).measure_all("confirm", 0, [CONFIGS[:count]] * 40, INPUTS[:1])
+    order = [who for who, _, _ in program.made]
+    itself = sum(a == b for a, b in itertools.pairwise(order))
+    if count == 2:
+        assert itself == 39, "ABBAABBA…: of 79 successors"
+        assert sorted(order[:2]) == sorted(order[2:4])
+    else:
+        assert 20 <= itself <= 39, "in the middle of each pair of blocks, and at some of their ends"
 
 
 def test_stored_runs_are_not_made_again() -> None:

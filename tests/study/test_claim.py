@@ -57,7 +57,7 @@ def test_effects_in_words() -> None:
     assert effect(cpu(0.828, "better")) == "CPU time 17.2% lower [15.9, 18.4]"
     assert effect(cpu(1.1, "worse")) == "CPU time 10.0% higher [8.8, 11.3]"
     assert effect(memory(1.001, "same")) == "peak resident memory unchanged (+0.1% [−1.1, +1.4])"
-    assert effect(memory(0.98, "unproven")) == "peak resident memory not shown to change (−2.0% [−3.2, −0.7])"
+    assert effect(memory(0.98, "unproven")) == "peak resident memory not proven to change (−2.0% [−3.2, −0.7])"
 
 
 def test_a_claim_names_gains_first_and_then_losses() -> None:

@@ -63,11 +63,14 @@ def test_minify_does_not_lose_a_gain_that_two_settings_give_alike(tuning: Callab
     assert len(pick.config.settings) == 1
 
 
-def test_where_nothing_has_an_effect_nothing_is_claimed(tuning: Callable[..., Tuning]) -> None:
-    for seed in range(1, 9):
+def test_where_nothing_has_an_effect_a_claim_is_rare(tuning: Callable[..., Tuning]) -> None:
+    """One study in twenty may claim something; tests/study/test_false_claims.py counts."""
+    wrong = 0
+    for seed in range(1, 13):
         study = tuning(World(noise=0.02), options={**SHORT, "pairs_min": 10, "pairs_max": 10, "seed": seed})
         study.path = study.path.with_name(f"{seed}.study")
-        assert study.go().claim == NOTHING
+        wrong += study.go().claim != NOTHING
+    assert wrong <= 2
 
 
 def test_with_no_noise_and_no_effect_there_is_no_pick(tuning: Callable[..., Tuning]) -> None:

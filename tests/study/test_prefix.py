@@ -64,14 +64,17 @@ def test_without_memory_over_time_there_is_none() -> None:
 @pytest.mark.parametrize(
     ("whole", "objection"),
     [
-        (WholeRun(2, "", {"peak_rss_bytes": 0.9}), ""),
+        (WholeRun(2, "", {"peak_rss_bytes": 0.9, "wall_s": 1.2}), ""),
+        (WholeRun(2, "", {"peak_rss_bytes": 0.9, "wall_s": 1.6}), "a whole run under it is slower (wall time +60.0%)"),
         (WholeRun(2, "", {"peak_rss_bytes": 0.995}), "in a whole run under it the gain does not show"),
+        (WholeRun(2, "", {"peak_rss_bytes": 0.96}), "in a whole run under it the gain does not show"),
         (WholeRun(2, "exit status 1", {}), "a whole run under it failed: exit status 1"),
     ],
 )
 def test_a_whole_run_may_object(whole: WholeRun, objection: str) -> None:
-    assert whole.objection.startswith(objection)
-    assert bool(whole.objection) == bool(objection)
+    found = whole.objection({"peak_rss_bytes": 0.9})
+    assert found.startswith(objection)
+    assert bool(found) == bool(objection)
     assert "whole run with the choice" in sentence(ChosenPrefix(Prefix(seconds=2), 95.0, whole), MEMORY)
 
 

@@ -72,7 +72,7 @@ def test_the_search_is_on_replays_and_its_front_runs_on_the_program(
     assert view.proxy is not None
     assert view.proxy.used
     assert not view.proxy.why
-    assert {a.metric: (a.rank or 0) > 0.9 for a in view.proxy.agreement} == {"peak_rss_bytes": True, "cpu_s": True}
+    assert {a.metric: (a.rank or 0) > 0.8 for a in view.proxy.agreement} == {"peak_rss_bytes": True, "cpu_s": True}
     assert {a.verdict for a in view.proxy.agreement} <= {"holds", "unclear"}, "five settings are few"
     assert not study.runs("search")
     assert len({r.config for r in study.runs("replay")}) >= 25
@@ -98,7 +98,7 @@ def test_proportional_memory_is_searched_on_replays_too(
     view = study.go()
     assert view.proxy is not None
     assert view.proxy.used
-    assert {a.metric: (a.rank or 0) > 0.9 for a in view.proxy.agreement} == {"peak_pss_bytes": True, "cpu_s": True}
+    assert {a.metric: (a.rank or 0) > 0.8 for a in view.proxy.agreement} == {"peak_pss_bytes": True, "cpu_s": True}
     assert {a.verdict for a in view.proxy.agreement} <= {"holds", "unclear"}, "five settings are few"
     assert view.picks["memory"].confirmed["peak_pss_bytes"].verdict == "better"
 
@@ -148,7 +148,7 @@ def test_a_page_of_address_space_is_nothing_to_rank() -> None:
     def candidate(number: int, pages: int) -> Candidate:
         cost = math.log1p(pages * 4096 / 240e6)
         logs = {"massif_peak_bytes": {"default": [cost]}}
-        values = {"massif_peak_bytes": [240e6 + pages * 4096]}
+        values = {"massif_peak_bytes": {"default": [240e6 + pages * 4096]}}
         return Candidate(Config(number, "glibc", {"x": str(number)}, {}), "", 1, logs, values)
 
     program = {n: candidate(n, n % 3) for n in range(12)}

@@ -91,11 +91,34 @@ def test_the_interval_decides() -> None:
 
 def test_the_search_sees_a_break_of_what_was_measured() -> None:
     candidate = Candidate(Config(2, "toy", {}, {}), runs=1, logs={"p99_ms": {"a": [math.log(1.2)]}})
-    candidate.values = {"load_errors": [0.0, 2.0]}
+    candidate.values = {"load_errors": {"a": [0.0, 2.0]}}
     assert parse_requirement("p99 <= 1.3x").excess(candidate) == 0
     assert parse_requirement("p99 <= 1.05x").excess(candidate) == pytest.approx(math.log(1.2 / 1.05))
     assert parse_requirement("load_errors <= 0").excess(candidate) > 0
     assert parse_requirement("idle_rss <= 1").excess(candidate) == 0, "not measured"
+
+
+def test_each_input_keeps_an_absolute_bound() -> None:
+    """Two small inputs do not pay for a large one."""
+    values = {"a": [20e6, 21e6, 20e6], "b": [22e6, 20e6, 21e6], "c": [85e6, 85e6, 86e6]}
+    candidate = Candidate(Config(2, "toy", {}, {}), runs=9, values={"peak_rss_bytes": values, "p99_ms": values})
+    for text in ("peak_rss <= 64MiB", "p99_ms <= 50000000"):
+        assert parse_requirement(text).judge({}, candidate).state == "broken"
+        assert parse_requirement(text).excess(candidate) > 0
+    assert parse_requirement("peak_rss <= 90MiB").judge({}, candidate).state == "kept"
+
+
+@pytest.mark.parametrize("values", [[50e6] * 15 + [80e6] * 5, [50e6] * 39 + [80e6]])
+def test_no_run_may_exceed_a_bound_of_memory(values: list[float]) -> None:
+    candidate = Candidate(Config(2, "toy", {}, {}), runs=20, values={"peak_rss_bytes": {"a": values}})
+    result = parse_requirement("peak_rss <= 64MiB").judge({}, candidate)
+    assert result.state == "broken"
+    assert result.shown == f"at most 76.3 MiB in {len(values)} runs"
+
+
+def test_one_error_breaks_a_bound_of_none() -> None:
+    candidate = Candidate(Config(2, "toy", {}, {}), runs=40, values={"load_errors": {"a": [0.0] * 39 + [1.0]}})
+    assert parse_requirement("load_errors <= 0").judge({}, candidate).state == "broken"
 
 
 def test_a_requirement_changes_what_is_picked(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:

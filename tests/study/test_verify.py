@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -50,6 +51,8 @@ def test_half_of_a_gain_must_be_left_and_half_of_it_may_be_lost_elsewhere() -> N
     assert bounds["cpu_s"] == pytest.approx(0.058 + 0.105, abs=0.001)
     strict = thresholds(then((0.81, "better"), (0.97, "unproven")), OBJECTIVES, 1.0)
     assert strict["cpu_s"] == 0.0
+    limited = thresholds(then((0.81, "better"), (1.0, "same")), OBJECTIVES, 0.5, {"cpu_s": math.log(1.02)})
+    assert limited["cpu_s"] == pytest.approx(math.log(1.02)), "not half of the gain of memory"
 
 
 def test_a_predicted_gain_is_proven_by_any_gain_of_memory() -> None:

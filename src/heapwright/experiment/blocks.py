@@ -146,8 +146,19 @@ class Blocks:
         self, phase: str, block: int, configs: Sequence[Config], inputs: Sequence[Input]
     ) -> Iterator[_PlannedRun]:
         for input_ in inputs:
-            for config in random_order(configs, f"{self.seed}/{phase}/{block}/{input_.name}"):
+            for config in self._order(phase, block, configs, input_):
                 yield _PlannedRun(phase, block, input_, config)
+
+    def _order(self, phase: str, block: int, configs: Sequence[Config], input_: Input) -> list[Config]:
+        """Return the order of a block: random, and in every second block the reverse of the one before.
+
+        A run may leave something behind for the next one: cold pages, evicted files, heat. So each configuration has
+        to follow each other one as often as itself. If two were drawn anew for every block, one would follow the
+        other in three of four of its runs; the order of the first block is drawn for all of theirs.
+        """
+        drawn = 0 if len(configs) == 2 else block // 2
+        order = random_order(configs, f"{self.seed}/{phase}/{drawn}/{input_.name}")
+        return order[::-1] if block % 2 else order
 
     def _forget_partial_blocks(self, phase: str, planned: Sequence[_PlannedRun]) -> None:
         """Forget blocks that are stored in part, if the missing runs would be made on another machine.

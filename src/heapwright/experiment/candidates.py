@@ -23,14 +23,14 @@ class Candidate:
         runs: number of its runs that succeeded.
         logs: metric → input name → paired log ratios to the reference, in the order of the runs. A metric with a pair
             of which one value is 0 and the other is not has no logs: the other pairs alone would hide the change.
-        values: metric → values of its runs of the program, in the order of the runs.
+        values: metric → input → values of its runs of the program, in the order of the runs.
     """
 
     config: Config
     failure: str = ""
     runs: int = 0
     logs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    values: dict[str, list[float]] = field(default_factory=dict)
+    values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     _without_ratio: set[str] = field(default_factory=set)
 
     def add(self, run: StoredRun, reference: StoredRun, program: Program | None = None) -> None:
@@ -48,7 +48,7 @@ class Candidate:
         for metric, value in run.metrics.items():
             beside = reference.metrics.get(metric)
             if program is None and value is not None:
-                self.values.setdefault(metric, []).append(value)
+                self.values.setdefault(metric, {}).setdefault(run.input, []).append(value)
             if program is not None:
                 value, beside = _predicted(value, beside, program.get((run.input, metric)))
             ratio = log_ratio(value, beside)

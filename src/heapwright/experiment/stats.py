@@ -238,6 +238,23 @@ def harm_proven(logs: Sequence[float], margin: float, confidence: float = 0.9) -
     return bool(array.mean() - float(t.ppf(confidence, len(array) - 1)) * error > math.log1p(margin))
 
 
+def mean_is_below(logs: Sequence[float], bound: float, confidence: float) -> bool:
+    """Whether the one-sided upper bound of the mean of some log ratios is below a bound.
+
+    Args:
+        logs: paired log ratios. With fewer than two the result is False.
+        bound: a log ratio.
+        confidence: confidence level of the one-sided bound of Student's t, from 0 to 1.
+    """
+    from scipy.stats import t
+
+    array = np.asarray(logs, dtype=float)
+    if len(array) < 2:
+        return False
+    error = float(array.std(ddof=1)) / math.sqrt(len(array))
+    return bool(array.mean() + float(t.ppf(confidence, len(array) - 1)) * error < bound)
+
+
 Verdict = Literal["better", "worse", "same", "unproven"]
 
 

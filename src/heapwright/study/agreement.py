@@ -177,7 +177,7 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
     if len(pairs) < _MIN_PAIRS:
         return Agreement(metric, pairs, None, "few")
-    values = [v for p, _ in both for v in p.values.get(metric, ())]
+    values = [v for p, _ in both for group in p.values.get(metric, {}).values() for v in group]
     page = resolution(metric, [statistics.median(values)]) if values else 0.0  # runs of the program may not vary at all
     variance = max(noise**2, page**2, _within([p for p, _ in both], metric))
     error = statistics.fmean(variance / max(1, p.runs) for p, _ in both)

@@ -36,6 +36,8 @@ def effect(c: Confirmation) -> str:
     if c.verdict == "worse":
         return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]"
     state = "unchanged" if c.verdict == "same" else "not shown to change"
+    if c.verdict == "unproven" and (c.low > 1 or c.high < 1):
+        state = "not proven to change"
     risk = f": up to {high:.1f}% higher is possible" if c.verdict == "unproven" and high >= _MIN_RISK_PERCENT else ""
     return f"{label} {state} ({change:+.1f}% [{low:+.1f}, {high:+.1f}]{risk})".replace("-", "−")
 

@@ -133,7 +133,8 @@ def view_of(store: Store) -> StudyView:
     usual = with_requirements(usual, requires, confirmed, tested)
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
-        picks, dropped = stand(picks, usual, aims_of(options))
+        failed = {id_: c.failure for id_, c in tested.items() if c.failure}
+        picks, dropped = stand(picks, usual, aims_of(options), failed)
         picks = with_objection(picks, early)
         if recordings is not None:
             picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)

@@ -2,7 +2,7 @@
 
     gain     at least 1 % and 1 MiB of memory, or 1 % of time (or of another count)
     price    a loss weighs three times a gain; with prices of the user's own, as much as they say
-    limit    no metric may grow beyond its limit; only the user sets limits
+    limit    no metric may grow beyond its limit (an estimate of up to 1 % may be noise); only the user sets limits
 
 A setting that is proven but not good advice is shown, and shipped only by its name.
 """
@@ -19,7 +19,7 @@ import msgspec
 from heapwright.errors import UsageError
 from heapwright.experiment.candidates import Candidate
 from heapwright.metrics import METRICS, find_metric, show_bytes
-from heapwright.search.pareto import weighed
+from heapwright.search.pareto import LOSS_WEIGHT, weighed
 from heapwright.study.options import MIN_GAIN, Options
 from heapwright.study.requirement import Requirement, parse_requirement
 from heapwright.study.view import Confirmation
@@ -50,15 +50,33 @@ class Policy(msgspec.Struct, frozen=True):
             return weighed(tuple(costs.values()))
         return sum(cost * self._find(self.prices, metric, 1.0) for metric, cost in costs.items())
 
+    def limits_of(self, metrics: Sequence[str]) -> dict[str, float]:
+        """Metric → the log ratio that its limit allows; at least `MIN_GAIN`, because less may be noise."""
+        found = {m: self._find(self.limits, m, math.inf) for m in metrics}
+        return {m: math.log(max(limit, 1 + MIN_GAIN)) for m, limit in found.items() if limit < math.inf}
+
     def excess(self, costs: Mapping[str, float]) -> dict[str, float]:
         """Metric → how far its log ratio lies beyond its limit; those within are left out."""
         found = {m: cost - math.log(self._find(self.limits, m, math.inf)) for m, cost in costs.items()}
         return {m: beyond for m, beyond in found.items() if beyond > 0}
 
-    def penalised_costs(self, costs: Sequence[float], objectives: Sequence[str]) -> tuple[float, ...]:
-        """Return the costs for the search: raised in every objective where a limit is exceeded."""
-        beyond = sum(self.excess(dict(zip(objectives, costs, strict=True))).values())
-        return tuple(cost + _BEYOND * beyond for cost in costs)
+    def costs_of(self, tested: Sequence[Confirmation]) -> dict[str, float]:
+        """Return what confirmed changes count for in `score`: objective → log ratio.
+
+        A change that is shown to be within the margin counts nothing, and a gain that is not proven neither. A loss
+        needs less evidence than a gain, because a user is worse off without a proof as well: it counts in full if its
+        interval is above 1, although the test over all objectives and picks may not show it. Otherwise it counts by
+        its estimate, with the weight of a gain.
+        """
+        found = {}
+        for c in tested:
+            log = math.log(c.ratio)
+            if c.verdict in ("better", "worse") or (c.verdict == "unproven" and c.low > 1):
+                found[c.metric] = log
+            else:
+                unproven = max(0.0, log) / (1.0 if self.prices else LOSS_WEIGHT)
+                found[c.metric] = 0.0 if c.verdict == "same" else unproven
+        return found
 
     def objection(self, confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
         """Why a proven setting is no good advice, in one clause; empty if it is.
@@ -68,7 +86,7 @@ class Policy(msgspec.Struct, frozen=True):
         """
         for metric, c in confirmed.items():
             limit = self._find(self.limits, metric, math.inf)
-            if (c.low if limit <= 1 else c.ratio) > limit:  # noise alone exceeds a limit of no change
+            if c.low > limit or c.ratio > max(limit, 1 + MIN_GAIN):  # less may be noise
                 return f"{METRICS[metric].label} {_change(c.ratio)} is beyond the limit of {_change(limit)}"
         tested = [confirmed[m] for m in objectives if m in confirmed]
         gains = [c for c in tested if c.verdict == "better"]
@@ -79,9 +97,9 @@ class Policy(msgspec.Struct, frozen=True):
                 for c in gains
             )
             return f"the gain is too small to matter ({'; '.join(sizes)})"
-        shown = {c.metric: math.log(c.ratio) for c in tested if c.verdict in ("better", "worse")}
-        if gains and self.score(shown) >= 0:
-            losses = [c for c in tested if c.verdict == "worse"]
+        costs = self.costs_of(tested)
+        if gains and self.score(costs) >= 0:
+            losses = [c for c in tested if costs[c.metric] > 0]
             cost = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in losses)
             gain = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in gains)
             return f"{cost} costs too much for {gain}"
@@ -104,8 +122,15 @@ class Aims(NamedTuple):
         costs = candidate.costs(self.objectives)
         if costs is None:
             return None
-        beyond = sum(required.excess(candidate) for required in self.requires)
-        return tuple(cost + _BEYOND * beyond for cost in self.policy.penalised_costs(costs, self.objectives))
+        measured = {m: cost for m in candidate.logs if (cost := candidate.cost(m)) is not None}
+        beyond = sum(self.policy.excess(measured).values()) + sum(r.excess(candidate) for r in self.requires)
+        return tuple(cost + _BEYOND * beyond for cost in costs)
+
+    @property
+    def bounded(self) -> list[str]:
+        """The metrics that a limit or a requirement bounds, besides the objectives."""
+        named = {metric for metric in self.policy.limits if metric in METRICS} | {r.metric for r in self.requires}
+        return sorted(named - set(self.objectives))
 
     def score(self, costs: Sequence[float]) -> float:
         """What these costs amount to; below 0 they gain."""

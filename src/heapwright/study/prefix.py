@@ -47,13 +47,27 @@ class WholeRun(msgspec.Struct, frozen=True):
     ratios: dict[str, float] = {}
     charged_s: float = 0.0
 
-    @property
-    def objection(self) -> str:
-        """Why the whole run contradicts the configuration, or empty."""
+    def objection(self, claimed: Mapping[str, float]) -> str:
+        """Why the whole run contradicts the configuration, or empty.
+
+        A prefix ends after a time. A slower program has allocated less by then, so a whole run must show a part of the
+        gain, and must not be slow.
+
+        Args:
+            claimed: objective → ratio to the default, in prefixes; of proven gains.
+        """
         if self.failure:
             return f"a whole run under it failed: {self.failure}"
-        if min(self.ratios.values(), default=0.0) > 1 - MIN_GAIN:
-            return f"in a whole run under it the gain does not show ({_changes(self.ratios)})"
+        lost = [
+            metric
+            for metric, ratio in self.ratios.items()
+            if metric in claimed and math.log(ratio) > min(math.log(1 - MIN_GAIN), math.log(claimed[metric]) / 2)
+        ]
+        if lost:
+            of_gain = {metric: self.ratios[metric] for metric in lost}
+            return f"in a whole run under it the gain does not show ({_changes(of_gain)})"
+        if self.ratios.get("wall_s", 1.0) > _SLACK:
+            return f"a whole run under it is slower ({_changes({'wall_s': self.ratios['wall_s']})})"
         return ""
 
 
@@ -156,16 +170,19 @@ def whole_ratios(
 
 
 def with_objection(picks: Mapping[PickName, Pick], kept: ChosenPrefix | None) -> dict[PickName, Pick]:
-    """The picks, with an objection to the one that a whole run contradicts."""
-    whole = kept.whole if kept else None
-    if whole is None or not whole.objection:
+    """The picks, with an objection to the one that a whole run contradicts, and to all without a whole run."""
+    if kept is None:
         return dict(picks)
-    return {
-        name: dataclasses.replace(pick, objection=whole.objection)
-        if pick.config.id == whole.config and not pick.objection
-        else pick
-        for name, pick in picks.items()
-    }
+    found = {}
+    for name, pick in picks.items():
+        claimed = {m: c.ratio for m, c in pick.confirmed.items() if c.verdict == "better"}
+        why = ""
+        if claimed and kept.whole is None:
+            why = "there was no time for a whole run under it, and prefixes do not show whether it is slower"
+        elif kept.whole is not None and pick.config.id == kept.whole.config:
+            why = kept.whole.objection(claimed)
+        found[name] = dataclasses.replace(pick, objection=pick.objection or why)
+    return found
 
 
 def sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:

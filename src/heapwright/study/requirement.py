@@ -87,8 +87,8 @@ class Requirement(msgspec.Struct, frozen=True):
             cost = candidate.cost(self.metric)
             value = None if cost is None else math.exp(cost)
         else:
-            values = candidate.values.get(self.metric)
-            value = statistics.fmean(values) if values else None
+            means = [self._figure(values) for values in candidate.values.get(self.metric, {}).values()]
+            value = self._worst(means) if means else None
         if value is None or self.within(value, value):
             return 0.0
         far = abs(math.log(value / self.bound)) if value > 0 and self.bound > 0 else 1.0
@@ -101,22 +101,51 @@ class Requirement(msgspec.Struct, frozen=True):
             confirmed: the confirmation, by metric.
             candidate: the fresh runs.
         """
-        interval: tuple[float, float] | None = None
         if self.relative:
             found = confirmed.get(self.metric)
+            kept, shown = None, "not measured"
             if found is not None:
-                interval = found.low, found.high
+                kept = self.within(found.low, found.high)
+                shown = " to ".join(f"{100 * (v - 1):+.1f}%".replace("-", "−") for v in (found.low, found.high))
         else:
-            interval = _mean_interval(candidate.values.get(self.metric, []) if candidate else [])
-        if interval is None:
-            return RequirementResult(self.shown, "not shown", "not measured", self.metric, self.bound_shown)
-        kept = self.within(*interval)
-        if self.relative:
-            interval_shown = " to ".join(f"{100 * (value - 1):+.1f}%".replace("-", "−") for value in interval)
-        else:
-            interval_shown = " to ".join(METRICS[self.metric].show(value) for value in interval)
+            kept, shown = self._judge_values(candidate.values.get(self.metric, {}) if candidate else {})
         state: State = "not shown" if kept is None else "kept" if kept else "broken"
-        return RequirementResult(self.shown, state, interval_shown, self.metric, self.bound_shown)
+        return RequirementResult(self.shown, state, shown, self.metric, self.bound_shown)
+
+    def _judge_values(self, values: Mapping[str, Sequence[float]]) -> tuple[bool | None, str]:
+        """Return whether the values of each input keep an absolute bound (None: not shown), and those of the worst.
+
+        Args:
+            values: input → values of its runs. What one input needs, the others do not pay for.
+        """
+        if not values:
+            return None, "not measured"
+        show = METRICS[self.metric].show
+        worst = self._worst([self._figure(of_input) for of_input in values.values()])
+        if self._for_every_run:
+            runs = sum(map(len, values.values()))
+            return self.within(worst, worst), f"at most {show(worst)} in {runs} runs"
+        intervals = [_mean_interval(of_input) for of_input in values.values()]
+        known = [interval for interval in intervals if interval is not None]
+        if len(known) < len(intervals):
+            return None, "not measured often enough"
+        states = {self.within(*interval) for interval in known}
+        kept = False if False in states else None if None in states else True
+        key = min if self.at_least else max
+        shown = key(known, key=lambda interval: interval[0 if self.at_least else 1])
+        return kept, " to ".join(map(show, shown))
+
+    @property
+    def _for_every_run(self) -> bool:
+        """Whether no run may exceed the bound: of memory, which a limit ends, and of 0. Otherwise the mean counts."""
+        return not self.at_least and (self.bound == 0 or METRICS[self.metric].kind == "memory")
+
+    def _figure(self, values: Sequence[float]) -> float:
+        """Return the figure of one input's runs that an absolute bound applies to."""
+        return max(values) if self._for_every_run else statistics.fmean(values)
+
+    def _worst(self, figures: Sequence[float]) -> float:
+        return min(figures) if self.at_least else max(figures)
 
 
 def _mean_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -29,6 +29,7 @@ def stand(
     picks: Mapping[PickName, Pick],
     references: Mapping[str, Reference],
     aims: Aims,
+    failed: Mapping[int, str] | None = None,
 ) -> tuple[dict[PickName, Pick], list[str]]:
     """The picks that stand after the confirmation, and a sentence about each that does not.
 
@@ -36,6 +37,7 @@ def stand(
         picks: as named by the search, with their confirmations.
         references: rows of usual advice, confirmed beside them.
         aims: the objectives, and the policy on trade-offs.
+        failed: configuration's number → why it failed in the confirmation.
     """
     objectives, policy, _ = aims
     picks = {name: _assessed(pick, objectives, policy) for name, pick in picks.items()}
@@ -53,6 +55,8 @@ def stand(
         better = [row for row in proven if _dominates(row, pick, objectives)]
         chosen = min(better, key=lambda row: _key(row, name, objectives), default=pick)
         why = _why_not(name, chosen, objectives)
+        if failure := (failed or {}).get(pick.config.id):
+            why = f"it failed in a fresh run: {failure}"
         if not why and proven and not is_proven(chosen, objectives):
             why = "fresh runs proved no gain"
         if why:
@@ -65,11 +69,10 @@ def stand(
 def _assessed(pick: Pick, objectives: Sequence[str], policy: Policy) -> Pick:
     """The pick with the policy's objection and score."""
     tested = {m: c for m in objectives if (c := pick.confirmed.get(m)) is not None}
-    shown = {m: math.log(c.ratio) for m, c in tested.items() if c.verdict in ("better", "worse")}
     objection = ""
     if is_proven(pick, objectives):
         objection = broken(pick.requirements) or policy.objection(pick.confirmed, objectives)
-    return dataclasses.replace(pick, objection=objection, score=policy.score(shown))
+    return dataclasses.replace(pick, objection=objection, score=policy.score(policy.costs_of(list(tested.values()))))
 
 
 def _as_pick(reference: Reference) -> Pick:

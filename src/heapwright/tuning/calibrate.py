@@ -111,8 +111,11 @@ def _measure_noise(session: Session, runs: Sequence[StoredRun]) -> None:
     for objective in session.options.objectives:
         if not any(r.metrics.get(objective) for r in runs):
             session.progress.note(nothing_less(objective))
-        counted = [r.metrics.get(objective) for r in runs if r.block > 0]
-        noise = relative_noise([v for v in counted if v is not None])
+        by_input: dict[str, list[float]] = {}
+        for run in runs:
+            if run.block > 0 and (value := run.metrics.get(objective)) is not None:
+                by_input.setdefault(run.input, []).append(value)
+        noise = max(map(relative_noise, by_input.values()), default=0.0)
         noises.append(math.sqrt(2) * noise)
         if noise > _NOISY:
             label = METRICS[objective].label

@@ -4,11 +4,13 @@ A search returns every setting of a good point, useful or not. Two comparisons f
 
 1. Each setting is removed alone. Settings whose removal is not shown (one-sided 98 %) to cost more than the margin in
    any objective are dropped together.
-2. The smaller configuration is compared with the whole one (one-sided 90 % over all objectives). While it shows a
-   cost, settings return, the most valuable first.
+2. The smaller configuration is compared with the whole one, until it is clear whether it costs something (one-sided
+   95 % over all objectives), or is likely (80 %) to keep two thirds of the gain that the search saw. If it costs
+   something, or if twenty rounds do not make it clear, settings return, the most valuable first.
 
-The first test is stricter because it is made for every setting in every objective. The second comparison corrects
-wrong drops of the first. The confirmation judges the result, so a wrong drop makes the claim smaller, never false.
+The first test is stricter because it is made for every setting in every objective. It has little power: by itself it
+would drop real gains of a noisy program, and a pick without settings is no pick. So the second comparison asks for
+evidence of the opposite. The confirmation judges the result, so a wrong drop makes the claim smaller, never false.
 
 With little time, each setting is tried in fewer rounds, down to one. Then a cost counts as shown if it exceeds the
 margin by one standard error, taken from the noise of the default. The second comparison has at least three rounds.
@@ -25,12 +27,14 @@ from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
-from heapwright.experiment.stats import harm_proven
-from heapwright.study.options import MINIFY_MIN_ROUNDS, MINIFY_ROUNDS
+from heapwright.experiment.stats import harm_proven, mean_is_below
+from heapwright.study.options import MIN_GAIN, MINIFY_MAX_ROUNDS, MINIFY_MIN_ROUNDS, MINIFY_ROUNDS
 from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
-_SCREEN, _WHOLE = 0.98, 0.9  # one-sided confidence that a removal costs something: of one setting, of several settings
+_SCREEN, _WHOLE = 0.98, 0.95  # one-sided confidence that a removal costs something: of one setting, of several settings
+_FREE = 0.8  # one-sided confidence that the removal of several settings costs little
+_SPARED = 3  # little: at most the third part of the largest gain, in any objective
 
 
 def minify(
@@ -43,6 +47,8 @@ def minify(
     objectives: Sequence[str],
     margin: float,
     noise: Sequence[float],
+    gains: Sequence[float],
+    bounded: Sequence[str] = (),
 ) -> tuple[Config, bool]:
     """Find the smallest configuration that the data do not show to be worse than `config`.
 
@@ -55,6 +61,8 @@ def minify(
         objectives: metric keys.
         margin: equivalence margin, as a share (0.005 is 0.5 %).
         noise: by objective, the standard deviation of one log ratio of the default to itself.
+        gains: by objective, the log ratio of the default to `config` in the search; at least 0.
+        bounded: further metrics that must not grow.
 
     Returns:
         The configuration, and whether there was time to try each setting.
@@ -73,17 +81,23 @@ def minify(
     first = blocks.first_block(phase, [config])
     measured = _measure(phase, first, rounds, config, list(variants.values()), blocks, inputs)
     few = noise if rounds < MINIFY_MIN_ROUNDS else ()
-    harm = {key: _harm(measured.get(v.id), objectives, margin, _SCREEN, few) for key, v in variants.items()}
+    harm = {key: _harm(measured.get(v.id), objectives, bounded, margin, few) for key, v in variants.items()}
     kept = {key for key, (proven, _) in harm.items() if proven}
     by_value = sorted((key for key in settings if key not in kept), key=lambda key: -harm[key][1])
     for attempt in range(1, len(by_value) + 1):
         smaller = make_config({k: v for k, v in settings.items() if k in kept})
         if blocks.budget.over(2 * MINIFY_MIN_ROUNDS * len(inputs) * blocks.typical.seconds):
             return config, False
-        at = first + attempt * MINIFY_ROUNDS
-        measured = _measure(phase, at, max(rounds, MINIFY_MIN_ROUNDS), config, [smaller], blocks, inputs)
-        proven, _ = _harm(measured.get(smaller.id), objectives, margin, _WHOLE)
-        if not proven:
+        at, done, free = first + MINIFY_ROUNDS + (attempt - 1) * MINIFY_MAX_ROUNDS, 0, None
+        step = max(rounds, MINIFY_MIN_ROUNDS)
+        while free is None and done < MINIFY_MAX_ROUNDS:
+            done += min(step, MINIFY_MAX_ROUNDS - done)
+            measured = _measure(phase, at, done, config, [smaller], blocks, inputs)
+            free = _is_free(measured.get(smaller.id), objectives, bounded, margin, gains)
+            step = MINIFY_MIN_ROUNDS
+            if blocks.budget.over(2 * step * len(inputs) * blocks.typical.seconds):
+                break
+        if free:
             return smaller, True
         kept.add(by_value[attempt - 1])
     return config, True
@@ -98,6 +112,8 @@ def minify_each(
     objectives: Sequence[str],
     margin: float,
     noise: Sequence[float],
+    gains: Mapping[int, Sequence[float]],
+    bounded: Sequence[str] = (),
 ) -> tuple[dict[PickName, Config], list[PickName]]:
     """Minify each pick. A pick has an even share of the stage's time, or the time that it needs if that is more.
 
@@ -109,6 +125,8 @@ def minify_each(
         objectives: metric keys.
         margin: equivalence margin, as a share.
         noise: see `minify`.
+        gains: configuration's number → see `minify`.
+        bounded: see `minify`.
 
     Returns:
         The smaller configurations by pick, and the picks that there was no time to minify.
@@ -131,6 +149,8 @@ def minify_each(
             objectives=objectives,
             margin=margin,
             noise=noise,
+            gains=gains[config.id],
+            bounded=bounded,
         )
     smaller = {name: done[config.id][0] for name, config in picks.items()}
     return smaller, [name for name, config in picks.items() if not done[config.id][1]]
@@ -170,8 +190,8 @@ def _measure(
 def _harm(
     candidate: Candidate | None,
     objectives: Sequence[str],
+    bounded: Sequence[str],
     margin: float,
-    confidence: float,
     noise: Sequence[float] = (),
 ) -> tuple[bool, float]:
     """Whether a removal is shown to cost something, and its estimated cost in the worst objective.
@@ -179,8 +199,8 @@ def _harm(
     Args:
         candidate: the configuration without the setting, against the whole one.
         objectives: metric keys.
+        bounded: further metrics.
         margin: equivalence margin, as a share.
-        confidence: one-sided, over all objectives (Bonferroni).
         noise: see `minify`; if given, it replaces the spread, which too few rounds cannot show.
     """
     if candidate is None or (costs := candidate.costs(objectives)) is None:
@@ -188,6 +208,37 @@ def _harm(
     if noise:
         shown = (c - n / candidate.runs**0.5 > math.log1p(margin) for c, n in zip(costs, noise, strict=True))
         return any(shown), max(costs)
-    logs = [[x for group in candidate.logs[m].values() for x in group] for m in objectives]
-    each = 1 - (1 - confidence) / len(objectives)
-    return any(harm_proven(x, margin, each) for x in logs), max(costs)
+    logs = _logs(candidate, [*objectives, *bounded])
+    each = 1 - (1 - _SCREEN) / len(logs)
+    return any(harm_proven(x, margin, each) for x in logs.values()), max(costs)
+
+
+def _is_free(
+    candidate: Candidate | None,
+    objectives: Sequence[str],
+    bounded: Sequence[str],
+    margin: float,
+    gains: Sequence[float],
+) -> bool | None:
+    """Whether a smaller configuration costs little against the whole one; None if the data do not tell.
+
+    Args:
+        candidate: the smaller configuration, against the whole one.
+        objectives: metric keys.
+        bounded: further metrics.
+        margin: equivalence margin, as a share.
+        gains: see `minify`.
+    """
+    if candidate is None or candidate.costs(objectives) is None:
+        return False
+    logs = _logs(candidate, [*objectives, *bounded])
+    each = 1 - (1 - _WHOLE) / len(logs)
+    if any(harm_proven(x, margin, each) for x in logs.values()):
+        return False
+    allowed = max(math.log1p(margin), math.log1p(MIN_GAIN), max(gains) / _SPARED)
+    return True if all(mean_is_below(x, allowed, _FREE) for x in logs.values()) else None
+
+
+def _logs(candidate: Candidate, metrics: Sequence[str]) -> dict[str, list[float]]:
+    """Return the log ratios of a candidate by metric, of all inputs together."""
+    return {m: [x for group in candidate.logs[m].values() for x in group] for m in metrics if m in candidate.logs}

@@ -169,6 +169,7 @@ def _minify(session: Session, space: Space, picks: dict[PickName, Candidate]) ->
     if not session.options.minify:
         session.store.update(unminified=sorted({c.config.id for c in picks.values()}))
         return {name: candidate.config for name, candidate in picks.items()}
+    aims = aims_of(session.options)
     smaller, cut_short = minify_each(
         {name: candidate.config for name, candidate in picks.items()},
         blocks=session.blocks,
@@ -179,6 +180,8 @@ def _minify(session: Session, space: Space, picks: dict[PickName, Candidate]) ->
         objectives=session.options.objectives,
         margin=session.options.margin,
         noise=session.noise,
+        gains={c.config.id: [max(0.0, -(c.cost(m) or 0.0)) for m in aims.objectives] for c in picks.values()},
+        bounded=aims.bounded,
     )
     for name in cut_short:
         session.progress.note(f"{name} pick: no time was left to drop settings that do nothing")
@@ -264,6 +267,6 @@ def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:
     # Block 0 of the calibration has the whole runs of the default; prefixes came later.
     first = [run for run in session.store.runs() if run.phase == Phase.CALIBRATE and run.block == 0]
     failure = next((o.failure for o in outcomes if o.failure), "")
-    ratios = {} if failure else whole_ratios(outcomes, first, inputs, session.options.objectives)
+    ratios = {} if failure else whole_ratios(outcomes, first, inputs, (*session.options.objectives, "wall_s"))
     whole = WholeRun(chosen.id, failure, ratios, session.budget.charge())
     session.store.update(prefix=msgspec.to_builtins(msgspec.structs.replace(stored, whole=whole)))

@@ -41,7 +41,7 @@ from heapwright.experiment.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
-from heapwright.study.policy import requirements_of
+from heapwright.study.policy import Policy, requirements_of
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
@@ -87,13 +87,16 @@ class Verification:
     requirements: tuple[RequirementResult, ...] = ()
 
 
-def thresholds(then: Mapping[str, Confirmation], objectives: Sequence[str], keep: float) -> dict[str, float]:
+def thresholds(
+    then: Mapping[str, Confirmation], objectives: Sequence[str], keep: float, limits: Mapping[str, float] | None = None
+) -> dict[str, float]:
     """The log ratio that each objective must stay below for the gain to hold.
 
     Args:
         then: the study's confirmation of each objective.
         objectives: metric keys.
         keep: share of the claimed gain that must remain, from 0 to 1.
+        limits: objective → the log ratio that the user allows.
     """
     gains = {m: math.log(then[m].ratio) for m in objectives if m in then and then[m].verdict == "better"}
     largest = max((-gain for gain in gains.values()), default=0.0)
@@ -103,7 +106,7 @@ def thresholds(then: Mapping[str, Confirmation], objectives: Sequence[str], keep
             found[metric] = keep * gains[metric]
         elif metric in then:
             found[metric] = max(math.log(then[metric].high), 0.0) + (1 - keep) * largest
-    return found
+    return {metric: min(bound, (limits or {}).get(metric, math.inf)) for metric, bound in found.items()}
 
 
 def predicted_thresholds(
@@ -189,7 +192,8 @@ def verify(
     if predicted:
         bounds = predicted_thresholds(pick.confirmed, options.objectives, options.margin, keep or 0.0)
     else:
-        bounds = thresholds(pick.confirmed, options.objectives, KEEP if keep is None else keep)
+        limits = Policy(options.limits).limits_of(options.objectives)
+        bounds = thresholds(pick.confirmed, options.objectives, KEEP if keep is None else keep, limits)
     then = {m: pick.confirmed[m] for m in bounds}
     requires = requirements_of(options)
     objectives = list(bounds)
