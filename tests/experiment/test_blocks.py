@@ -33,7 +33,7 @@ def test_order_and_padding_stay_the_same_between_versions() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_each_configuration_follows_the_others_as_often_as_itself(count: int) -> None:
-    """Whatever a run leaves behind is charged to its successor."""
+    """A run may leave cold pages or heat for its successor."""
     program = FakeProgram()
     blocks(program).measure_all("confirm", 0, [CONFIGS[:count]] * 40, INPUTS[:1])
     order = [who for who, _, _ in program.made]

@@ -120,7 +120,7 @@ class Region {
   Large large;            // blocks with mappings of their own, in use or kept: memory like superblocks
   std::size_t heaps = 0;  // that have a thread; 0: the only heap. Atomic: no lock guards it
 
-  // Address space of chunks and of large blocks: what the limit applies to.
+  // Address space of chunks and of large blocks, which the limit bounds.
   [[nodiscard]] std::size_t mapped_bytes() const { return bytes_ + large.mapped_bytes(); }
   // Return free memory to the kernel if there is too much. Must be called after large blocks have
   // changed: the first when memory in use has grown (see 'Peak'), the second when it has fallen (see

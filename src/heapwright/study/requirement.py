@@ -116,7 +116,7 @@ class Requirement(msgspec.Struct, frozen=True):
         """Return whether the values of each input keep an absolute bound (None: not shown), and those of the worst.
 
         Args:
-            values: input → values of its runs. What one input needs, the others do not pay for.
+            values: input → values of its runs. Small inputs do not make up for a large one.
         """
         if not values:
             return None, "not measured"
