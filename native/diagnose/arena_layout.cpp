@@ -118,10 +118,14 @@ std::optional<MappedBlocks> find_mapped_blocks(const Memory& memory, const PageM
     std::memcpy(sizes, bytes + behind, sizeof sizes);
     // Setting n_mmaps_max also sets no_dyn_threshold.
     const bool limit = counts[1] >= 0 && (counts[1] == kDefaultMax || counts[3] == 1);
-    const bool base = heap != nullptr ? sizes[2] >= heap->begin && sizes[2] < heap->end : sizes[2] == 0;
+    // Without address space randomisation the heap begins within the page before its mapping.
+    const std::uint64_t page = page_map.page_bytes();
+    const bool base = heap != nullptr
+                          ? sizes[2] + page > heap->begin && sizes[2] < heap->end && sizes[2] % 16 == 0
+                          : sizes[2] == 0;
     if (base && limit && counts[0] >= 0 && counts[2] >= counts[0] && counts[3] >= 0 && counts[3] <= 1 &&
-        sizes[0] % page_map.page_bytes() == 0 && sizes[1] >= sizes[0] &&
-        (counts[0] == 0) == (sizes[0] == 0)) {
+        sizes[0] % page == 0 && sizes[0] >= static_cast<std::uint64_t>(counts[0]) * page &&
+        sizes[1] >= sizes[0] && (counts[0] == 0) == (sizes[0] == 0)) {
       return MappedBlocks{static_cast<std::uint64_t>(counts[0]), sizes[0]};
     }
   }

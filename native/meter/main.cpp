@@ -1,5 +1,6 @@
 // heapwright-meter: runs a command and keeps the ledger of its memory. See options.h for the
 // command line and docs/meter.md for the metrics and their measurement.
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,6 +99,15 @@ int exec_failure(const Options& options, int problem) {
   return fail(kCannotExecute, "cannot execute " + program + ": " + std::strerror(problem));
 }
 
+// The meter keeps a file open for each process of the tree. The target has its caller's limit.
+void raise_file_limit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+  }
+}
+
 int meter(const Options& options) {
   if (!obey_huge_pages_variable()) {
     return fail(kFailed, std::string("cannot forbid huge pages for the program: ") + std::strerror(errno));
@@ -117,6 +127,7 @@ int meter(const Options& options) {
       status != 0) {
     return fail(status, error);
   }
+  raise_file_limit();
   Ledger ledger(options.series);
   Watcher watcher(ledger, options.pss, options.parts);
   InstructionCounter instructions;

@@ -67,8 +67,10 @@ std::vector<std::pair<pid_t, Statm>> Watcher::read_all(double time) {
       readings.emplace_back(process, *memory);
       continue;
     }
+    errno = 0;
     const auto status = read_status(process);
-    if (!status || status->threads <= 1) {
+    const bool unknown = !status && (errno == EMFILE || errno == ENFILE);
+    if (!unknown && (!status || status->threads <= 1)) {
       dead.push_back(process);
     }
   }

@@ -81,6 +81,7 @@ struct Copy {
   std::uint32_t last_step = 0;    // of the object's steps in this block
   std::uint32_t tokens = 0;       // ticks in which they are done
   bool allocated = false;
+  bool moved = false;          // another thread allocates it than its object
   bool listed = true;          // among the copies of its object
   bool due = false;            // to be freed once the steps are done
   std::uint64_t deadline = 0;  // number of the schedule of its free; 0: none

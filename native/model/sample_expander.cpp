@@ -168,9 +168,11 @@ void SampleExpander::schedule(std::uint32_t index, const ScheduledFree& schedule
   copy.free_kind = scheduled.event.kind;
   copy.free_size = scheduled.event.size;
   copy.touched = scheduled.event.touched;
-  if (scheduled.how == ScheduledFree::How::kOwnTicks) {
+  // The ticks of the object's thread tell nothing about another thread, which may be idle.
+  const bool own_ticks = scheduled.how == ScheduledFree::How::kOwnTicks && !copy.moved;
+  if (own_ticks) {
     thread_of(copy.thread).scheduled_frees.add({copy.ticks + scheduled.after, copy.deadline, index});
-  } else if (scheduled.how == ScheduledFree::How::kAllTicks) {
+  } else if (scheduled.how != ScheduledFree::How::kSpread) {
     scheduled_frees_.add({(copy.position + scheduled.after) * SampleItem::kOrders, copy.deadline, index});
   } else {
     const double at = scheduled.from + uniform() * (scheduled.to - scheduled.from);

@@ -288,6 +288,7 @@ void SampleExpander::run_token(const Token& token, std::uint32_t number, std::ui
     put({.kind = Kind::kRealloc, .object = copy.output, .size = size}, thread, time);
   } else {
     copy.allocated = true;
+    copy.moved = thread != copy.thread;
     copy.output = objects_++;
     copy.thread = thread;
     copy.ticks = threads_[thread].ticks;

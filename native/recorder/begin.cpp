@@ -26,6 +26,10 @@ namespace heapwright::recorder {
 
 namespace {
 
+// The file that stderr was at the start.
+struct stat stderr_at_start;
+bool has_stderr = false;
+
 char folder[3072];
 char allocator_name[sizeof(FileHeader::allocator)];
 long required_parent = 0;
@@ -138,6 +142,7 @@ int phase_signal() { return mark_signal; }
 
 void configure() {
   const sys::KeepErrno keep;
+  has_stderr = fstat(STDERR_FILENO, &stderr_at_start) == 0;
   if (getauxval(AT_SECURE) != 0) {
     return;  // a privileged program, such as set-user-ID: its caller must not choose where it writes
   }
@@ -244,7 +249,12 @@ void print_error(const char* what, int error) {
   const char* const reason = strerrordesc_np == nullptr ? number : strerrordesc_np(error);
   const int length = std::snprintf(line, sizeof(line), "heapwright: %s (process %d: %s)\n", what,
                                    sys::process_id(), reason == nullptr ? number : reason);
-  if (length > 0) {
+  // A program that has closed stderr may have a file of its own with that number now.
+  struct stat stderr_now{};
+  const bool same = has_stderr && fstat(STDERR_FILENO, &stderr_now) == 0 &&
+                    stderr_now.st_dev == stderr_at_start.st_dev &&
+                    stderr_now.st_ino == stderr_at_start.st_ino;
+  if (length > 0 && same) {
     sys::write_file(STDERR_FILENO, line,
                     static_cast<std::size_t>(length) < sizeof(line) ? static_cast<std::size_t>(length)
                                                                     : sizeof(line) - 1);

@@ -76,7 +76,10 @@ void put_resident(Writer& writer, bool last) {
   for (std::uint32_t i = 0; i < session->used.load(std::memory_order_relaxed); ++i) {
     const Writer& other = session->writers[i];
     const auto filled = static_cast<std::uint64_t>(other.at - other.block);
-    if (other.taken.load(std::memory_order_relaxed) != 0 && filled <= kBlockBytes) {
+    // A writer of a sample is taken only during an event; its block stays.
+    const bool has_block =
+        kSampling ? other.block != nullptr : other.taken.load(std::memory_order_relaxed) != 0;
+    if (has_block && filled <= kBlockBytes) {
       ours += (filled + page - 1) / page * page;
     }
   }

@@ -89,7 +89,7 @@ Writer* claim_writer(std::uint32_t first, std::uint32_t last) {
   for (std::uint32_t i = first; i < last; ++i) {
     Writer& writer = session->writers[i];
     if (writer.taken.load(std::memory_order_relaxed) != 0 ||
-        writer.taken.exchange(1, std::memory_order_acquire) != 0) {
+        writer.taken.exchange(1, std::memory_order_seq_cst) != 0) {
       continue;
     }
     std::uint32_t used = session->used.load(std::memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "clock.h"
 
@@ -183,7 +184,8 @@ class Player {
           break;
         case kJoin:
           check_thread(size);
-          (void)::pthread_join(replay_.handles[size], nullptr);
+          wait_for(replay_.started[size].created, 1);  // another thread may still be starting it
+          (void)::pthread_join(replay_.started[size].handle, nullptr);
           break;
         case kClock:
           set_clock(number_of(w) >> 1);
@@ -229,11 +231,12 @@ class Player {
     wait_for(lane.busy, 0);
     lane.busy.value.store(1, std::memory_order_relaxed);
     const int problem =
-        ::pthread_create(&replay_.handles[thread], nullptr, run_thread, &replay_.threads[thread]);
+        ::pthread_create(&replay_.started[thread].handle, nullptr, run_thread, &replay_.threads[thread]);
     if (problem != 0) {
       die("a thread cannot be started: error ", static_cast<std::uint64_t>(problem),
           "; raise the limit of processes");
     }
+    set_and_wake(replay_.started[thread].created, 1);
   }
 
   // Runs an operation with prefixes, or a rare one. Returns the address of the next operation.
@@ -398,7 +401,7 @@ bool prepare(Replay& replay) {
   constexpr std::uint64_t kWindow =
       kChunkBytes + kMaxOpWords * sizeof(Word);  // the prefetch reads words beyond the end of the chunk
   std::uint64_t bytes =
-      header.readings * sizeof(Reading) + header.threads * (sizeof(ThreadEntry) + sizeof(pthread_t)) +
+      header.readings * sizeof(Reading) + header.threads * (sizeof(ThreadEntry) + sizeof(Started)) +
       header.lanes * sizeof(Lane) + header.shared_slots * sizeof(SharedSlot) + header.lanes * kWindow;
   std::uint64_t slots_and_readings = header.readings + header.shared_slots;
   for (std::uint64_t lane = 0; lane < header.lanes; lane++) {
@@ -416,16 +419,12 @@ bool prepare(Replay& replay) {
   }
   replay.own_bytes = bytes;
   auto* at = static_cast<char*>(memory);
-  const auto take = [&at](std::uint64_t size) {
-    char* taken = at;
-    at += size;
-    return taken;
-  };
+  const auto take = [&at](std::uint64_t size) { return std::exchange(at, at + size); };
   replay.shared = reinterpret_cast<SharedSlot*>(take(header.shared_slots * sizeof(SharedSlot)));
   replay.readings = reinterpret_cast<Reading*>(take(header.readings * sizeof(Reading)));
   replay.lanes = reinterpret_cast<Lane*>(take(header.lanes * sizeof(Lane)));
   replay.threads = reinterpret_cast<ThreadEntry*>(take(header.threads * sizeof(ThreadEntry)));
-  replay.handles = reinterpret_cast<pthread_t*>(take(header.threads * sizeof(pthread_t)));
+  replay.started = reinterpret_cast<Started*>(take(header.threads * sizeof(Started)));
   for (std::uint64_t lane = 0; lane < header.lanes; lane++) {
     replay.lanes[lane].window = reinterpret_cast<Word*>(take(kWindow));
     replay.lanes[lane].slots = reinterpret_cast<void**>(take(lane_slots(lane) * sizeof(void*)));

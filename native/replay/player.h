@@ -38,6 +38,12 @@ struct Reading {
   std::uint64_t wall = 0;      // nanoseconds: the monotonic clock
 };
 
+// A thread that has been started.
+struct Started {
+  pthread_t handle;
+  Counter created;  // 1 once the handle is valid
+};
+
 struct Replay {
   OpsHeader header;
   int file = -1;  // of operations
@@ -49,7 +55,7 @@ struct Replay {
   std::size_t page = 0;  // bytes, of this machine
 
   ThreadEntry* threads = nullptr;
-  pthread_t* handles = nullptr;
+  Started* started = nullptr;  // of each thread
   Lane* lanes = nullptr;
   SharedSlot* shared = nullptr;
   Reading* readings = nullptr;  // in the order of the trace; only one thread at a time writes

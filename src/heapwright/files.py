@@ -17,14 +17,13 @@ _MAX_LINKS = 40  # as in the kernel
 def draft_of(path: Path) -> Iterator[Path]:
     """Create an empty file with a random name beside `path`; rename it to `path` if the block succeeds.
 
-    If `path` is a link, it stays, and the file that it names is replaced.
+    If `path` is a link, the file takes its place: another user may have put it there.
 
     Raises:
         OSError: the file cannot be created or renamed. The error names `path`.
     """
-    target = Path(os.path.realpath(path))
     try:
-        made, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=target.suffix[:20], dir=target.parent)
+        made, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=path.suffix[:20], dir=path.parent)
     except OSError as error:
         error.filename = str(path)
         raise
@@ -35,7 +34,7 @@ def draft_of(path: Path) -> Iterator[Path]:
         mask = os.umask(0o077)  # the umask can only be read by setting it
         os.umask(mask)
         draft.chmod(0o666 & ~mask)
-        draft.replace(target)
+        draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise

@@ -57,14 +57,6 @@ def test_what_the_encoding_lacks_is_a_question_mark(heapwright: Heapwright) -> N
         assert b"?" in done.stdout
 
 
-def test_a_link_stays_and_its_file_is_written(heapwright: Heapwright) -> None:
-    link = heapwright.folder / "link.json"
-    link.symlink_to("real.json")
-    assert heapwright("measure", "-q", "--json", "link.json", "--", "true").status == 0
-    assert link.is_symlink()
-    assert json.loads((heapwright.folder / "real.json").read_text())["command"] == ["true"]
-
-
 def test_a_link_to_an_open_file_is_written_through(heapwright: Heapwright) -> None:
     """As /dev/stdout is, which root could replace by a file."""
     link, out = heapwright.folder / "stdout.link", heapwright.folder / "out"

@@ -9,6 +9,7 @@ import resource
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -347,6 +348,17 @@ def test_a_recorded_program_replays(tmp_path: Path) -> None:
     real = json.loads(measured.stdout)["summary"]["peak_rss_bytes"]["median"]
     played = found["summary"]["peak_rss_bytes"]["median"] - found["own_rss_bytes"]
     assert played < real < played + 16 * MIB  # a replay does not have the interpreter's image
+
+
+def test_threads_that_come_and_go_all_end(tmp_path: Path, program: Callable[..., Path]) -> None:
+    """A thread is often joined by another than its starter, perhaps before its start. Half of these replays hung."""
+    detached = program("detached_threads", "-pthread")
+    for at_once in ("4", "8", "16"):
+        trace = tmp_path / f"{at_once}.hwt"
+        heapwright("record", "-q", "-o", trace, "--", detached, "1000", at_once, "1")
+        for _ in range(3):
+            found = replay(trace)
+            assert found["checks"]["events_replayed"] == found["events"]
 
 
 def test_making_ready_needs_a_trace(tmp_path: Path) -> None:

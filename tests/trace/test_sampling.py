@@ -252,6 +252,17 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
         raw.unlink()
 
 
+def test_a_sample_of_short_threads_has_their_live_bytes(program: Build, tmp_path: Path) -> None:
+    """Most threads have no object in the sample: copies that fall to others must not live until the end."""
+    short = program("detached_threads", "-pthread")
+    trace, sample = tmp_path / "t.hwt", tmp_path / "s.hwt"
+    heapwright("record", "-q", "-o", trace, "--", short, "4000", "1", "50")
+    heapwright("record", "-q", "-o", sample, "--sample", "64", "--", short, "4000", "1", "50")
+    full, found = info(trace), info(sample)
+    assert found["allocations"] > 1000
+    assert found["peak_live_bytes"] < full["peak_live_bytes"] + 64 * 1024
+
+
 def test_window_begins_with_what_is_live(program: Build, tmp_path: Path) -> None:
     (process,) = record(tmp_path / "w.hwt", [program("record_window")], "--after", "0.3", "--for", "0.4")
     lines = dump(tmp_path / "w.hwt")

@@ -19,7 +19,7 @@ def output_file(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"{text}: there is no directory {path.parent} (create it first)")
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a directory (name a file)")
-    if not os.access(Path(os.path.realpath(path)).parent, os.W_OK):
+    if not os.access(folder, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text}: no files can be created in {path.parent}")
     return path
 
