@@ -154,8 +154,10 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   // The kernel counts the peak and the readings by pages at different moments.
   json.optional("p95_rss_bytes", seen ? at_most(ledger.rss_quantile(0.95), peak) : std::nullopt);
   json.optional("final_rss_bytes", seen ? at_most(ledger.final_rss(), peak) : std::nullopt);
-  json.optional("peak_heap_bytes", if_seen(ledger.peak().heap));
-  json.optional("mean_heap_bytes", if_seen(ledger.mean_heap(outcome.end)));
+  // Without mapping calls, the stacks of threads cannot be told from the heap.
+  const bool heap_seen = seen && (sees_calls || watcher.max_threads() <= 1);
+  json.optional("peak_heap_bytes", heap_seen ? std::optional(ledger.peak().heap) : std::nullopt);
+  json.optional("mean_heap_bytes", heap_seen ? std::optional(ledger.mean_heap(outcome.end)) : std::nullopt);
   json.optional("peak_vm_bytes", if_seen(vm));
   if (sees_calls) {
     json.count("returned_bytes", ledger.returned());

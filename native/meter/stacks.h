@@ -31,6 +31,13 @@ class ThreadStacks {
   // Takes in a mapping call of one of the process's threads, at its entry.
   void called(pid_t thread, const CallArguments& call);
   [[nodiscard]] std::uint64_t bytes() const { return bytes_ + leaving_bytes_; }
+  // The stacks that a forked child has: its mappings are its parent's, its threads are not.
+  [[nodiscard]] ThreadStacks inherited() const {
+    ThreadStacks copy;
+    copy.stacks_ = stacks_;
+    copy.bytes_ = bytes_;
+    return copy;
+  }
 
  private:
   struct Stack {

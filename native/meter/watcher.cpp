@@ -64,6 +64,9 @@ void Watcher::adopt(pid_t process, bool uncounted) {
   if (!uncounted) {
     if (const auto stat = read_stat(process)) {
       at->second.start_stack = stat->start_stack;
+      if (const auto parent = processes_.find(stat->parent); parent != processes_.end()) {
+        at->second.stacks = parent->second.stacks.inherited();
+      }
     }
     refresh(at->second);
   }
