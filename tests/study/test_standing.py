@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.stats import Verdict
 from heapwright.study.claim import headline
@@ -48,11 +50,19 @@ def test_a_trade_off_leaves_both_picks() -> None:
     assert {name: p.config.id for name, p in found.items()} == {"memory": 2, "time": 3}
 
 
-def test_a_time_pick_that_shows_no_gain_of_time_is_none() -> None:
+def test_a_time_pick_that_gains_memory_only_is_no_time_pick() -> None:
+    """Its gain is proven all the same, and no other pick stands."""
     found, gone = stand({"time": pick("time", 2, 0.9, 0.995)}, {}, AIMS)
-    assert found == {}
+    assert {name: p.config.id for name, p in found.items()} == {"balanced": 2}
+    assert found["balanced"].name == "balanced"
     (why,) = gone
     assert why.startswith("There is no time pick: in fresh runs the best candidate's CPU time not shown to change")
+
+
+def test_a_pick_that_failed_says_why() -> None:
+    failing = dataclasses.replace(pick("memory", 2, 0.9, 0.9), confirmed={})
+    found, gone = stand({"memory": failing}, {}, AIMS, {2: "killed by SIGSEGV"})
+    assert (found, gone) == ({}, ["There is no memory pick: it failed in a fresh run: killed by SIGSEGV."])
 
 
 def test_where_nothing_is_shown_the_picks_stay_to_be_seen() -> None:

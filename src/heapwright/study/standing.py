@@ -3,7 +3,8 @@
 The search named the picks. Fresh runs may change that:
 
     a pick that is worse everywhere than another confirmed row   passes its name to that row
-    a pick that shows no gain in its own objective               loses its name, if it gains elsewhere
+    a pick that shows no gain in its own objective               loses its name, if it gains elsewhere;
+                                                                 'balanced' if no other pick stands
     a pick that shows a loss and no gain                         is dropped
     a pick that shows nothing, while another shows a gain        is dropped
     no pick is good advice, but a row of usual advice is         that row becomes the study's choice
@@ -63,6 +64,10 @@ def stand(
             gone.append(f"There is no {name} pick: {why}.")
         else:
             standing[name] = dataclasses.replace(chosen, name=name)
+    fit = [row for row in proven if not row.objection]
+    if fit and not standing:  # such as a `time` pick that proves a gain of memory
+        best = min(fit, key=lambda row: row.score)
+        standing["balanced"] = dataclasses.replace(best, name="balanced")
     return {name: standing[name] for name in PICK_NAMES if name in standing}, gone
 
 
