@@ -22,8 +22,8 @@ from heapwright.study.view import Confirmation, Evaluation, Pick
 from heapwright.tuning.verify import (
     Verification,
     _by_block,
-    all_zero,
     decide,
+    of_every_run,
     overall,
     predicted_thresholds,
     refused,
@@ -158,7 +158,7 @@ def test_a_bound_of_zero_is_broken_by_one_value(errors: tuple[int, ...], state: 
         StoredRun("verify", block, "default", 2, 1.0, "", "", {"load_errors": float(count)}, {})
         for block, count in enumerate(errors)
     ]
-    assert all_zero([parse_requirement("load_errors <= 0")], runs, 2) == {"load_errors <= 0": state}
+    assert of_every_run([parse_requirement("load_errors <= 0")], runs, 2) == {"load_errors <= 0": state}
 
 
 def test_a_metric_that_is_zero_in_one_run_of_a_pair_is_not_judged_by_the_others() -> None:

@@ -122,7 +122,7 @@ class Requirement(msgspec.Struct, frozen=True):
             return None, "not measured"
         show = METRICS[self.metric].show
         worst = self._worst([self._figure(of_input) for of_input in values.values()])
-        if self._for_every_run:
+        if self.for_every_run:
             runs = sum(map(len, values.values()))
             return self.within(worst, worst), f"at most {show(worst)} in {runs} runs"
         intervals = [_mean_interval(of_input) for of_input in values.values()]
@@ -136,13 +136,15 @@ class Requirement(msgspec.Struct, frozen=True):
         return kept, " to ".join(map(show, shown))
 
     @property
-    def _for_every_run(self) -> bool:
+    def for_every_run(self) -> bool:
         """Whether no run may exceed the bound: of memory, which a limit ends, and of 0. Otherwise the mean counts."""
+        if self.relative:
+            return False
         return not self.at_least and (self.bound == 0 or METRICS[self.metric].kind == "memory")
 
     def _figure(self, values: Sequence[float]) -> float:
         """Return the figure of one input's runs that an absolute bound applies to."""
-        return max(values) if self._for_every_run else statistics.fmean(values)
+        return max(values) if self.for_every_run else statistics.fmean(values)
 
     def _worst(self, figures: Sequence[float]) -> float:
         return min(figures) if self.at_least else max(figures)

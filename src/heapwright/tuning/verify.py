@@ -225,7 +225,7 @@ def verify(
             _check_measured(runs, [*objectives, *(r.metric for r in requires)])
             logs = {metric: _by_block(runs, choice.id, metric) for metric in objectives}
             logs |= {r.text: _of_requirement(r, runs, choice.id) for r in requires if r.bound > 0}
-            states = decide(logs, bounds, look) | all_zero(requires, runs, choice.id)
+            states = decide(logs, bounds, look) | of_every_run(requires, runs, choice.id)
             now = judge(runs, by_id, default.id, options).get(choice.id, {})
             candidate = gather(runs, by_id, default.id).get(choice.id)
             results = [
@@ -298,20 +298,22 @@ def _of_requirement(required: Requirement, runs: Sequence[StoredRun], choice: in
     return [-log for log in logs] if required.at_least else logs
 
 
-def all_zero(requires: Sequence[Requirement], runs: Sequence[StoredRun], choice: int) -> dict[str, State]:
-    """The verdict on requirements of bound 0, such as load_errors <= 0: one other value breaks them.
+def of_every_run(requires: Sequence[Requirement], runs: Sequence[StoredRun], choice: int) -> dict[str, State]:
+    """The verdict on requirements that every run has to keep, such as load_errors <= 0: one other value breaks them.
 
     Args:
-        requires: the requirements; those with another bound are left out.
+        requires: the requirements; those on means and ratios are left out.
         runs: runs of the default and of the setting.
         choice: configuration of the setting.
     """
     found: dict[str, State] = {}
     for required in requires:
-        if required.bound == 0:
-            values = [run.metrics.get(required.metric) for run in runs if run.config == choice]
-            kept = required.at_least or not any(values)
-            found[required.text] = "holds" if kept else "lost"
+        values = [run.metrics.get(required.metric) for run in runs if run.config == choice]
+        if required.for_every_run:
+            broken = any(value > required.bound for value in values if value is not None)
+            found[required.text] = "lost" if broken else "holds"
+        elif required.bound == 0:  # at least 0
+            found[required.text] = "holds"
     return found
 
 
