@@ -5,8 +5,9 @@ A search returns every setting of a good point, useful or not. Two comparisons f
 1. Each setting is removed alone. Settings whose removal is not shown (one-sided 98 %) to cost more than the margin in
    any objective are dropped together.
 2. The smaller configuration is compared with the whole one, until it is clear whether it costs something (one-sided
-   95 % over all objectives), or is likely (80 %) to keep two thirds of the gain that the search saw. If it costs
-   something, or if twenty rounds do not make it clear, settings return, the most valuable first.
+   95 % over all objectives), or is likely (80 %) to keep two thirds of the gain that the search saw. If twenty rounds
+   or the time do not make it clear, the estimate decides. If it costs too much, settings return, the most valuable
+   first.
 
 The first test is stricter because it is made for every setting in every objective. It has little power: by itself it
 would drop real gains of a noisy program, and a pick without settings is no pick. So the second comparison asks for
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from heapwright.experiment.blocks import Blocks
@@ -97,6 +99,8 @@ def minify(
             step = MINIFY_MIN_ROUNDS
             if blocks.budget.over(2 * step * len(inputs) * blocks.typical.seconds):
                 break
+        if free is None:
+            free = _is_free(measured.get(smaller.id), objectives, bounded, margin, gains, by_estimate=True)
         if free:
             return smaller, True
         kept.add(by_value[attempt - 1])
@@ -219,6 +223,7 @@ def _is_free(
     bounded: Sequence[str],
     margin: float,
     gains: Sequence[float],
+    by_estimate: bool = False,
 ) -> bool | None:
     """Whether a smaller configuration costs little against the whole one; None if the data do not tell.
 
@@ -228,6 +233,7 @@ def _is_free(
         bounded: further metrics.
         margin: equivalence margin, as a share.
         gains: see `minify`.
+        by_estimate: whether the mean decides, however uncertain it is.
     """
     if candidate is None or candidate.costs(objectives) is None:
         return False
@@ -236,6 +242,8 @@ def _is_free(
     if any(harm_proven(x, margin, each) for x in logs.values()):
         return False
     allowed = max(math.log1p(margin), math.log1p(MIN_GAIN), max(gains) / _SPARED)
+    if by_estimate:
+        return all(statistics.fmean(x) < allowed for x in logs.values())
     return True if all(mean_is_below(x, allowed, _FREE) for x in logs.values()) else None
 
 
