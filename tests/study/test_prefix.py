@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import StoredRun
 from heapwright.measure.prefix import Prefix
 from heapwright.study.commands import measure_command
-from heapwright.study.prefix import ChosenPrefix, WholeRun, chosen_prefix, find_prefix, sentence
+from heapwright.study.prefix import ChosenPrefix, WholeRun, chosen_prefix, find_prefix, sentence, with_objection
 from heapwright.study.store import read_study
+from heapwright.study.view import Confirmation, Evaluation, Pick
 
 from .conftest import Tuning
 from .fakes import World
@@ -76,6 +78,18 @@ def test_a_whole_run_may_object(whole: WholeRun, objection: str) -> None:
     assert found.startswith(objection)
     assert bool(found) == bool(objection)
     assert "whole run with the choice" in sentence(ChosenPrefix(Prefix(seconds=2), 95.0, whole), MEMORY)
+
+
+def test_without_a_whole_run_nothing_is_recommended() -> None:
+    """A slower program has allocated less when a prefix ends."""
+    config = Config(2, "toy", {"cache": "0"}, {})
+    gain = Confirmation("peak_rss_bytes", 0.86, 0.85, 0.87, 0.004, 15, "better", 1e8, 8.6e7)
+    pick = Pick("memory", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], {gain.metric: gain}, "")
+    [found] = with_objection({"memory": pick}, ChosenPrefix(Prefix(seconds=2), 95.0)).values()
+    assert found.objection.startswith("there was no time for a whole run")
+    whole = WholeRun(2, "", {"peak_rss_bytes": 0.87, "wall_s": 1.0})
+    [found] = with_objection({"memory": pick}, ChosenPrefix(Prefix(seconds=2), 95.0, whole)).values()
+    assert found.objection == ""
 
 
 # a whole study
