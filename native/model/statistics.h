@@ -26,8 +26,7 @@
 namespace heapwright::model {
 
 inline constexpr std::uint64_t kGranule = 16;  // the assumed alignment of every block
-inline constexpr std::uint64_t kLargeBlock =
-    65536;  // the touched bytes of blocks from this size on are counted
+using trace::kLargeBlock;
 
 // The size of a block if it is large, otherwise 0.
 constexpr std::uint64_t large_part(std::uint64_t size) { return size < kLargeBlock ? 0 : size; }

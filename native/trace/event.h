@@ -46,6 +46,8 @@ enum class Kind : std::uint8_t {
 inline constexpr Kind kLastKind = Kind::kFiles;
 
 inline constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+// Blocks from this size on can have touched bytes.
+inline constexpr std::uint64_t kLargeBlock = 65536;
 
 struct Event {
   Kind kind = Kind::kMalloc;

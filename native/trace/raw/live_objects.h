@@ -21,6 +21,11 @@ class LiveObjects {
   const Live* find(std::uint64_t address) { return table_.find(address / raw::kAddressUnit); }
   void insert(const Live& live) { table_.insert(live.address / raw::kAddressUnit, live); }
   void erase(const Live& live) { table_.erase(live.address / raw::kAddressUnit); }
+  // Calls visit(live) for each object, in no order.
+  template <typename Visit>
+  void each(Visit visit) {
+    table_.each([&](std::uint64_t, const Live& live) { visit(live); });
+  }
 
  private:
   LiveTable<Live> table_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <queue>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -11,8 +10,9 @@
 #include "live_objects.h"
 #include "raw_header.h"
 #include "raw_loss.h"
+#include "record_merge.h"
+#include "touched_estimate.h"
 #include "trace/live_table.h"
-#include "writer_stream.h"
 
 namespace heapwright::trace {
 
@@ -24,30 +24,17 @@ using raw::Tag;
 using raw::TimedRecord;
 using raw::WriterStream;
 
-// If two stamps differ by this or less, the order of their events is not known. In units of the
-// clock, about 100 ns.
-constexpr std::uint64_t kSlack = 8;
-
 class Reader : public RawSource {
  public:
   explicit Reader(std::unique_ptr<RawFile> file)
-      : file_(std::move(file)), header_(read_header(file_->header())), clock_conversion_(file_->header()) {
+      : file_(std::move(file)),
+        header_(read_header(file_->header())),
+        clock_conversion_(file_->header()),
+        records_(*file_) {
     phases_ = read_phases(file_->header(), header_.phases);
     if (header_.window_begin) {
       window_phase_ = header_.phases.size();
       header_.phases.emplace_back("window");
-    }
-    const std::vector<raw::BlockLocation>& blocks = file_->blocks();
-    for (std::size_t begin = 0; begin < blocks.size();) {
-      std::size_t end = begin;
-      while (end < blocks.size() && blocks[end].writer == blocks[begin].writer) {
-        ++end;
-      }
-      heads_.emplace_back(WriterStream(*file_, std::span(blocks).subspan(begin, end - begin)));
-      begin = end;
-    }
-    for (std::size_t i = 0; i < heads_.size(); ++i) {
-      advance(i);
     }
   }
 
@@ -57,27 +44,6 @@ class Reader : public RawSource {
   RawFacts facts() const override;
 
  private:
-  // The next record of a writer. It is deferred once if it is impossible at its turn.
-  struct Head {
-    explicit Head(WriterStream of) : stream(std::move(of)) {}
-    WriterStream stream;
-    TimedRecord record;
-    bool deferred = false;
-  };
-  struct QueueEntry {
-    std::uint64_t clock;
-    std::size_t head;
-    bool operator>(const QueueEntry& other) const {
-      return clock != other.clock ? clock > other.clock : head > other.head;
-    }
-  };
-  void advance(std::size_t i) {
-    Head& head = heads_[i];
-    head.deferred = false;
-    if (head.stream.next(head.record)) {
-      queue_.push({head.record.clock, i});
-    }
-  }
   bool is_possible(const TimedRecord& record);
   void take(const TimedRecord& record);
   void on_other(const TimedRecord& record, ReadThread& thread);
@@ -90,13 +56,13 @@ class Reader : public RawSource {
   void free_object_at(const TimedRecord& record, const ReadThread& thread);
   void put_ticks(const TimedRecord& record, ReadThread& thread);
   void begin_window();
+  void end_unfinished();
 
   std::unique_ptr<RawFile> file_;
   Header header_;
   ClockConversion clock_conversion_;
   std::vector<std::uint64_t> phases_;
-  std::vector<Head> heads_;
-  std::priority_queue<QueueEntry, std::vector<QueueEntry>, std::greater<>> queue_;
+  raw::RecordMerge records_;
   std::deque<Event> ready_;
   std::unordered_map<std::uint32_t, ReadThread, Mixed> threads_;
   std::uint32_t threads_seen_ = 0;
@@ -107,6 +73,9 @@ class Reader : public RawSource {
   std::uint64_t last_clock_ = 0;  // of the last record
   std::uint64_t waited_ = 0;      // nanoseconds without a processor, left out of all times
   std::uint64_t dropped_ = 0;
+  std::uint32_t last_thread_ = 0;  // of the last record, as it is numbered here
+  TouchedEstimate touched_;
+  bool ended_ = false;              // the events after the last record have been returned
   std::vector<TimedRecord> born_;   // objects that were live when the window began
   bool window_begun_ = false;       // these have been returned
   std::uint64_t window_phase_ = 0;  // number of the mark behind them
@@ -114,30 +83,19 @@ class Reader : public RawSource {
 };
 
 bool Reader::next(Event& event) {
+  TimedRecord record;
   while (ready_.empty()) {
-    if (queue_.empty()) {
-      if (born_.empty()) {
-        return false;
-      }
-      begin_window();
-      continue;
-    }
-    const std::size_t i = queue_.top().head;
-    queue_.pop();
-    Head& head = heads_[i];
-    if (!is_possible(head.record)) {
-      // The cause may be an event of another writer with nearly the same stamp: let those events go
-      // first.
-      if (!head.deferred && !queue_.empty() && queue_.top().clock <= head.record.clock + kSlack) {
-        head.deferred = true;
-        queue_.push({head.record.clock + kSlack, i});
+    if (!records_.next(record, [this](const TimedRecord& next) { return is_possible(next); })) {
+      if (!born_.empty()) {
+        begin_window();
         continue;
       }
-    } else if (head.deferred) {
-      ++facts_.reordered;
+      end_unfinished();
+      if (ready_.empty()) {
+        return false;
+      }
+      break;
     }
-    const TimedRecord record = head.record;
-    advance(i);
     // A recording without a window has such records only if it is damaged.
     if (record.born != ~std::uint64_t{0} && header_.window_begin && !window_begun_) {
       born_.push_back(record);
@@ -238,6 +196,9 @@ void Reader::on_free(const TimedRecord& record, ReadThread& thread, Kind kind) {
     on_unknown_address(record.record.address);
     return;
   }
+  if (record.touched != ~std::uint64_t{0}) {
+    touched_.on_free(live->object, live->size, record.touched);
+  }
   emit(record, thread,
        {.kind = kind,
         .object = live->object,
@@ -322,9 +283,11 @@ void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
       }
       break;
     case Other::kResident:
+      touched_.on_resident(value, objects_);
       emit(record, thread, {.kind = Kind::kResident, .value = value});
       break;
     case Other::kUntouched:
+      touched_.on_untouched(value, objects_);
       emit(record, thread, {.kind = Kind::kUntouched, .value = value});
       break;
     case Other::kHeap:
@@ -408,14 +371,36 @@ void Reader::take(const TimedRecord& record) {
       break;
   }
   last_clock_ = record.clock;
+  last_thread_ = thread.number;
+}
+
+// Estimates the touched bytes of large blocks that were live when a process ended without exit().
+void Reader::end_unfinished() {
+  const bool has_exited = file_->header().ending.load() == raw::Ending::kExited;
+  if (std::exchange(ended_, true) || has_exited || header_.sample != 0) {
+    return;
+  }
+  std::vector<TouchedEstimate::Block> blocks;
+  live_.each([&](const Live& live) {
+    if (live.size >= kLargeBlock) {
+      blocks.push_back({.object = live.object, .size = live.size, .touched = 0});
+    }
+  });
+  touched_.finish(blocks);
+  for (const TouchedEstimate::Block& block : blocks) {
+    ready_.push_back({.kind = Kind::kTouched,
+                      .thread = last_thread_,
+                      .time = last_time_,
+                      .object = block.object,
+                      .touched = block.touched});
+  }
 }
 
 RawFacts Reader::facts() const {
   RawFacts facts = facts_;
   facts.bytes = raw::kBlockBytes;
-  for (const Head& head : heads_) {
-    facts.bytes += head.stream.bytes();
-  }
+  facts.reordered = records_.reordered();
+  records_.each_stream([&](const WriterStream& stream) { facts.bytes += stream.bytes(); });
   return facts;
 }
 
@@ -425,10 +410,10 @@ Loss Reader::loss() const {
                .blocks = 0,
                .truncated = file_->truncated(),
                .inherited = facts_.inherited};
-  for (const Head& head : heads_) {
-    lost.bytes += head.stream.lost_bytes();
-    lost.blocks += head.stream.lost_blocks();
-  }
+  records_.each_stream([&](const WriterStream& stream) {
+    lost.bytes += stream.lost_bytes();
+    lost.blocks += stream.lost_blocks();
+  });
   return describe_loss(file_->header(), lost);
 }
 
