@@ -13,7 +13,8 @@ constexpr std::size_t kMaxHeapBytes = std::size_t{1} << 20U;
 constexpr std::size_t kBytesOfBits = 8 * std::size_t{16};  // bytes of blocks that a byte of bits stands for
 constexpr std::size_t kMaxSuperblockBytes = std::size_t{1} << 20U;
 
-// Whether the offsets and sizes can be used without reading outside of what they are for.
+// Whether the offsets and sizes can be used without reading outside the structures that they
+// describe.
 bool usable(const HeapLayout& layout) {
   const std::size_t superblock = layout.superblock_bytes;
   const std::size_t description = layout.description_bytes;

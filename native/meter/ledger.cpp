@@ -57,13 +57,13 @@ void Ledger::sample(pid_t process, double time, const Memory& memory) {
   count_time(total_.rss, time);
 }
 
-void Ledger::releasing(pid_t process, pid_t thread) {
+void Ledger::begin_release(pid_t process, pid_t thread) {
   if (const auto at = entries_.find(process); at != entries_.end()) {
     at->second.releasing.insert(thread);
   }
 }
 
-void Ledger::released(pid_t process, pid_t thread) {
+void Ledger::end_release(pid_t process, pid_t thread) {
   if (const auto at = entries_.find(process); at != entries_.end()) {
     at->second.releasing.erase(thread);
   }

@@ -56,9 +56,9 @@ class Ledger {
   // Takes in a reading of a process; the first one adds the process.
   void sample(pid_t process, double time, const Memory& memory);
   // The thread enters a call that may return memory: falls of rss count as returned from now on.
-  void releasing(pid_t process, pid_t thread);
+  void begin_release(pid_t process, pid_t thread);
   // The thread makes its next call, so the releasing call is over.
-  void released(pid_t process, pid_t thread);
+  void end_release(pid_t process, pid_t thread);
   void lazily_returned(std::uint64_t length) { returned_lazily_ += length; }
   // The process, or its program image, has ended. Its memory counts as last read until now.
   void process_ended(pid_t process, double time);

@@ -230,9 +230,9 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
   if (!at->second.ending && !at->second.uncounted) {
     at->second.stacks.called(thread, call);
   }
-  ledger_.released(process, thread);
+  ledger_.end_release(process, thread);
   if (gives_back(call)) {
-    ledger_.releasing(process, thread);
+    ledger_.begin_release(process, thread);
   }
   read_pss(time, moment_of(at->second, call));
   if (call.call == Call::kExit) {

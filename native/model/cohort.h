@@ -8,7 +8,7 @@
 // Either rule is dropped if no block of a wanted age is left.
 //
 //     all_    │ older than the last end of a thread │ allocated after it │
-//             0                                   left_               size()
+//             0                                   first_own_          size()
 //
 // Invariant: starts_[w] is the index in all_ where the lifetimes of window w begin. Ended ones keep
 // their index until compact().
@@ -62,7 +62,7 @@ class Cohort {
   }
 
   // A thread of the group has ended: other groups end the blocks that are here now.
-  void leave_to_others() { left_ = all_.size(); }
+  void mark_for_other_groups() { first_own_ = all_.size(); }
 
   // Takes out one block; there must be one alive.
   //   wanted      ends still to come, by age; one is subtracted from the bin of the block
@@ -78,7 +78,7 @@ class Cohort {
     } else if (draw < kind.in_order + kind.in_reverse) {
       at = backward(last_, last_ < 65 ? 0 : last_ - 65);
     }
-    if (at >= all_.size() || wanted[bin_of(at)] == 0 || (left_ > 0 && for_others != (at < left_))) {
+    if (at >= all_.size() || wanted[bin_of(at)] == 0 || (first_own_ > 0 && for_others != (at < first_own_))) {
       at = anywhere(wanted, for_others, rng);
     }
     unsigned bin = bin_of(at);
@@ -174,8 +174,8 @@ class Cohort {
   }
   std::size_t anywhere(const std::array<std::uint64_t, kAgeBins>& wanted, bool for_others, Rng& rng) const {
     std::size_t at = all_.size();
-    if (left_ > 0) {
-      at = of_age(wanted, for_others ? 0 : left_, for_others ? left_ : all_.size(), rng);
+    if (first_own_ > 0) {
+      at = of_age(wanted, for_others ? 0 : first_own_, for_others ? first_own_ : all_.size(), rng);
     }
     if (at >= all_.size()) {
       at = of_age(wanted, 0, all_.size(), rng);
@@ -195,21 +195,21 @@ class Cohort {
       if (all_[at].alive) {
         all_[to++] = all_[at];
       }
-      left = at + 1 == left_ ? to : left;
+      left = at + 1 == first_own_ ? to : left;
     }
     for (; window < starts_.size(); ++window) {
       starts_[window] = to;
     }
     all_.resize(to);
     last_ = last;
-    left_ = left;
+    first_own_ = left;
   }
 
   std::vector<LiveBlock> all_;
   std::vector<std::size_t> starts_;
   std::size_t alive_ = 0;
   std::size_t last_ = 0;
-  std::size_t left_ = 0;
+  std::size_t first_own_ = 0;
 };
 
 }  // namespace heapwright::model

@@ -83,10 +83,10 @@ std::optional<std::size_t> LiveClasses::take_scripted(std::uint32_t c) {
   return index;
 }
 
-void LiveClasses::leave_to_others(std::uint32_t group) {
+void LiveClasses::mark_for_other_groups(std::uint32_t group) {
   for (std::size_t c = 0; c < cohorts_.size(); ++c) {
     if (classes_[c].group == group) {
-      cohorts_[c].leave_to_others();
+      cohorts_[c].mark_for_other_groups();
     }
   }
 }

@@ -83,7 +83,7 @@ class LiveClasses {
   const std::deque<std::size_t>& offered(std::uint32_t c) const { return states_[c].scripted; }
 
   // A thread of the group has ended: other groups free the blocks that are live now.
-  void leave_to_others(std::uint32_t group);
+  void mark_for_other_groups(std::uint32_t group);
   // Calls visit(class, block) for each block that outlives the windows so far.
   template <typename Visit>
   void each_long(Visit&& visit) const {

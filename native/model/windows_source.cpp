@@ -326,7 +326,7 @@ void WindowsSource::end_threads(GroupState& group, bool all) {
 }
 
 void WindowsSource::end_thread(std::uint32_t thread) {
-  live_.leave_to_others(group_of(thread));
+  live_.mark_for_other_groups(group_of(thread));
   events_.end_thread(thread);
 }
 

@@ -415,7 +415,7 @@ bool prepare(Replay& replay) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    die("no memory for tables of ", bytes, " bytes");
+    die("no memory for tables of ", bytes, " bytes: free memory, or replay a smaller trace");
   }
   replay.own_bytes = bytes;
   auto* at = static_cast<char*>(memory);

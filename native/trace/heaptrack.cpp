@@ -45,7 +45,7 @@ class HeaptrackSource : public EventSource {
     header_.allocator = "not known: a heaptrack file";
   }
 
-  // Reads up to the first event. Returns false if this is no heaptrack text.
+  // Reads up to the first event. Returns false if this is not a heaptrack text.
   bool start() {
     if (!read_line() || line_.empty() || line_.front() != 'v') {
       return false;
@@ -272,7 +272,7 @@ bool HeaptrackSource::next_event(Event& event) {
 std::unique_ptr<EventSource> open_heaptrack(std::FILE* file, std::string& error) {
   auto source = std::make_unique<HeaptrackSource>(file);
   if (!source->start()) {
-    error = "this is no heaptrack text: its first line gives no version";
+    error = "this is not a heaptrack text: its first line gives no version";
     return nullptr;
   }
   return source;

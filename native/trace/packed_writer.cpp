@@ -108,7 +108,7 @@ class Writer final : public PackedWriter {
         return refuse(event, "allocates objects out of order: object");
       }
       if (event.kind == Kind::kAligned && !std::has_single_bit(event.alignment)) {
-        return refuse(event, "has an alignment that is no power of two, for object");
+        return refuse(event, "has an alignment that is not a power of two, for object");
       }
       summary_.allocations++;
       sizes_.insert(event.object, event.size);

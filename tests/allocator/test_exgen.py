@@ -133,7 +133,7 @@ def test_a_wrong_pointer_ends_the_process_with_one_line(
     done = exgen.run(cases, *threads, case)
     assert done.returncode == -6, (done.returncode, done.stderr)
     address = r"0x[0-9a-f]+" if case in ANY_OF_A_CIRCLE else done.stdout.decode().split()[0]
-    assert re.fullmatch(rf"exgen: free of {address}, {FAULTS[case]}\n", done.stderr.decode()), done.stderr
+    assert re.fullmatch(rf"exgen: free or realloc of {address}, {FAULTS[case]}\n", done.stderr.decode()), done.stderr
 
 
 @pytest.mark.parametrize("case", FAULTS)
@@ -142,7 +142,7 @@ def test_a_wrong_pointer_can_be_reported_and_passed_over(case: str, exgen: Mallo
     assert done.returncode == 0, done.stderr
     lines = done.stderr.decode().splitlines()
     assert lines
-    assert all(re.fullmatch(rf"exgen: free of 0x[0-9a-f]+, {FAULTS[case]}", line) for line in lines), lines
+    assert all(re.fullmatch(rf"exgen: free or realloc of 0x[0-9a-f]+, {FAULTS[case]}", line) for line in lines), lines
 
 
 # memory
@@ -242,7 +242,7 @@ def test_the_archive_takes_over_in_c(options: tuple[str, ...], archive: Path, tm
     path = build(tmp_path, "gcc", "-O1", "-fno-builtin", *options, PROGRAMS / "exgen_cases.c", archive)
     done = GLIBC.run(path, "foreign")
     assert done.returncode == -6
-    assert done.stderr.startswith(b"exgen: free of 0x")
+    assert done.stderr.startswith(b"exgen: free or realloc of 0x")
 
 
 def test_a_static_program_with_threads_is_told_what_it_lacks(archive: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def tell(hardened: Malloc, program: Callable[..., Path]) -> Callable[..., tuple[
         assert done.returncode == 0, done.stderr.decode()[-500:]
         *said, bugs = done.stdout.decode().splitlines()
         assert not said
-        told = (line.partition(", which ")[2].partition(" (")[0] for line in done.stderr.decode().splitlines())
+        text = (re.sub(r"^.*?0x[0-9a-f]+(, which)? ", "", line) for line in done.stderr.decode().splitlines())
+        told = (line.partition(" (")[0] for line in text)
         return int(bugs), collections.Counter(told)
 
     return run

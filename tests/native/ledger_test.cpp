@@ -44,19 +44,19 @@ TEST(Ledger, OnlyAFallAtAReleasingCallIsReturned) {
   ledger.sample(1, 0, all(100));
   ledger.sample(1, 1, all(60));  // reclaimed by the kernel, not returned by the process
   EXPECT_EQ(ledger.returned(), 0U);
-  ledger.releasing(1, 1);
+  ledger.begin_release(1, 1);
   ledger.sample(1, 2, all(60));  // a tick, before the call took effect
   ledger.sample(1, 2, all(25));
   EXPECT_EQ(ledger.returned(), 35U);
-  ledger.released(1, 1);
-  ledger.releasing(1, 1);
+  ledger.end_release(1, 1);
+  ledger.begin_release(1, 1);
   ledger.sample(1, 3, all(40));  // grew meanwhile
-  ledger.released(1, 1);
+  ledger.end_release(1, 1);
   ledger.sample(1, 4, all(10));  // the last call was not a releasing one
   EXPECT_EQ(ledger.returned(), 35U);
   ledger.process_ended(1, 5);  // the end of a process returns no memory
   EXPECT_EQ(ledger.returned(), 35U);
-  ledger.releasing(7, 7);  // unknown: nothing happens
+  ledger.begin_release(7, 7);  // unknown: nothing happens
   EXPECT_EQ(ledger.live(), 0U);
 }
 
@@ -153,11 +153,11 @@ TEST(Ledger, ManyThreadsMayBeGivingBackAtOnce) {
   Ledger ledger;
   ledger.start(0);
   ledger.sample(1, 0, all(100));
-  ledger.releasing(1, 11);
-  ledger.releasing(1, 12);
-  ledger.released(1, 11);
+  ledger.begin_release(1, 11);
+  ledger.begin_release(1, 12);
+  ledger.end_release(1, 11);
   ledger.sample(1, 1, all(70));  // thread 12 is still in its call
-  ledger.released(1, 12);
+  ledger.end_release(1, 12);
   ledger.sample(1, 2, all(50));
   EXPECT_EQ(ledger.returned(), 30U);
 }
@@ -202,13 +202,13 @@ class Model {
     peak.heap = std::max(peak.heap, sum.heap);
   }
 
-  void releasing(pid_t process, pid_t thread) {
+  void begin_release(pid_t process, pid_t thread) {
     if (histories_.contains(process)) {
       releasing_[process].insert(thread);
     }
   }
 
-  void released(pid_t process, pid_t thread) { releasing_[process].erase(thread); }
+  void end_release(pid_t process, pid_t thread) { releasing_[process].erase(thread); }
 
   void process_ended(pid_t process, double end) {
     const auto found = histories_.find(process);
@@ -260,13 +260,13 @@ TEST(Ledger, EqualsANaiveModelOnRandomHistories) {
           break;
         case 1:
         case 2:
-          ledger.releasing(process, thread);
-          model.releasing(process, thread);
+          ledger.begin_release(process, thread);
+          model.begin_release(process, thread);
           break;
         case 3:
         case 4:
-          ledger.released(process, thread);
-          model.released(process, thread);
+          ledger.end_release(process, thread);
+          model.end_release(process, thread);
           break;
         default: {
           const Memory memory{.vm = 5000 + random() % 1000, .rss = random() % 1000, .heap = random() % 3000};

@@ -16,8 +16,8 @@ concept Configuration = requires {
   // Size classes in each doubling of the size: a power of two. Fewer classes reuse blocks better,
   // more waste less.
   { C::kClassesPerDoubling } -> std::convertible_to<std::size_t>;
-  // How much the thread cache's list of a class may hold before part of it is flushed: bytes, and
-  // blocks of whatever size.
+  // How much the thread cache's list of a class may hold when it is checked: bytes, and blocks of
+  // whatever size. A longer list moves to the depot as a whole.
   { C::kCacheBytesPerClass } -> std::convertible_to<std::size_t>;
   { C::kCacheBlocksPerClass } -> std::convertible_to<std::size_t>;
   // A hardened build: encoded links, checks of every freed block, guard pages, blocks carved in
@@ -49,14 +49,14 @@ inline constexpr std::size_t kMinPurgedBytes = 256;
 // A chunk's first superblock holds the descriptions; then a bit for each granule of 16 bytes (free
 // bits, or marks of allocated blocks in hardened builds); then the remote queues.
 inline constexpr std::size_t kBitsBegin = kSuperblocksInChunk * 64;
-inline constexpr std::size_t kBitsEach = kSuperblockBytes / 16 / 8;
-inline constexpr std::size_t kBitsEnd = kBitsBegin + kSuperblocksInChunk * kBitsEach;
+inline constexpr std::size_t kBitBytesPerSuperblock = kSuperblockBytes / 16 / 8;
+inline constexpr std::size_t kBitsEnd = kBitsBegin + kSuperblocksInChunk * kBitBytesPerSuperblock;
 inline constexpr std::size_t kQueuesBegin = 40 * 1024;
 inline constexpr std::size_t kQueuesBytes = kSuperblocksInChunk * 64;
 static_assert(kBitsEnd <= kQueuesBegin);
 
 // An upper bound of the addresses that a process gets without asking for higher ones.
-inline constexpr std::size_t kAddresses = std::size_t{1} << 48U;
+inline constexpr std::size_t kAddressLimit = std::size_t{1} << 48U;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) & ~(unit - 1);

@@ -29,7 +29,7 @@
 // that another thread may return, purge or unmap, and a word that changes and changes back does no
 // harm (no ABA problem). The store releases the blocks' words, which the heap's thread wrote, and
 // the exchange acquires them. A thread that is stopped between the two steps delays no other.
-// `pushed_bytes` is written by the heap's thread, and `taken_bytes` by the others.
+// The heap's thread writes `DepotRecord::pushed_bytes_` (pool.h), the others `taken_bytes_`.
 //
 // Hardened builds have no depot: the second word of their free blocks is wiped.
 #pragma once
@@ -151,13 +151,13 @@ class Depot : public DepotRecord {
     std::uint64_t below;
   };
   static constexpr unsigned kCountShift = 48;
-  static_assert(kAddresses == std::size_t{1} << kCountShift);
+  static_assert(kAddressLimit == std::size_t{1} << kCountShift);
 
   static std::uint64_t pack(BlockChain list) {
     return std::uint64_t{list.count} << kCountShift | reinterpret_cast<std::uintptr_t>(list.first);
   }
   static BlockChain unpack(std::uint64_t reference) {
-    return {reinterpret_cast<Block*>(reference % kAddresses), reference >> kCountShift};
+    return {reinterpret_cast<Block*>(reference % kAddressLimit), reference >> kCountShift};
   }
   static std::uint64_t& below(std::uint64_t reference) {
     return reinterpret_cast<FirstBlock*>(unpack(reference).first)->below;

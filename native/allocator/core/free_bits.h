@@ -93,7 +93,7 @@ class FreeBits {
   // Tells a reader in another process where the bits are.
   static constexpr void describe(HeapLayout& layout) {
     layout.free_bits_begin = kBitsBegin;
-    layout.free_bits_bytes = kBitsEach;
+    layout.free_bits_bytes = kBitBytesPerSuperblock;
     layout.free_bits_below = kMinPurgedBytes;
   }
 
@@ -105,7 +105,7 @@ class FreeBits {
     const std::size_t index =
         reinterpret_cast<std::uintptr_t>(address) / kSuperblockBytes % kSuperblocksInChunk;
     return reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(chunk_of(address)) + kBitsBegin +
-                                            index * kBitsEach);
+                                            index * kBitBytesPerSuperblock);
   }
 
   Superblock* superblock_;

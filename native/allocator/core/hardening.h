@@ -109,14 +109,14 @@ class Hardening {
     const std::size_t number = reinterpret_cast<std::uintptr_t>(block) % kSuperblockBytes / 16;
     mask = std::uint64_t{1} << number % 64;
     char* const bits = reinterpret_cast<char*>(chunk_of(block)) + kBitsBegin +
-                       index_in_chunk(superblock_of(block)) * kBitsEach;
+                       index_in_chunk(superblock_of(block)) * kBitBytesPerSuperblock;
     return reinterpret_cast<std::uint64_t*>(bits)[number / 64];
   }
 
   // Tells a reader in another process where the bits are.
   static constexpr void describe(HeapLayout& layout) {
     layout.marks_begin = kBitsBegin;
-    layout.marks_bytes = kBitsEach;
+    layout.marks_bytes = kBitBytesPerSuperblock;
   }
 
   // The contents of a block's mark.

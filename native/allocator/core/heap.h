@@ -283,21 +283,21 @@ class Heap {
   void empty_depot();
   void empty_depot(std::size_t class_number);
   void empty_depot_of(DepotRecord& record);
-  void empty_a_depot();
-  // Whether there may be a depot for empty_a_depot(). Needs no lock.
+  void empty_own_or_idle_depot();
+  // Whether there may be a depot for empty_own_or_idle_depot(). Needs no lock.
   [[nodiscard]] bool may_empty_depots() const {
     return pool_->has_depots() || depot_.bytes() > DepotLimit<C>::kMinBytes;
   }
   void return_list(BlockChain list) { return_list(list, owned_, OwnedSuperblocks<C>::Returned::kInRuns); }
   void return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how);
-  // How many blocks a list counts as in `obtained_`: half of the bound, which may be too high by
-  // half.
-  static std::int64_t charge(BlockChain list) { return static_cast<std::int64_t>(list.count / 2); }
+  // Estimates the length of a list, which may be half as long as its bound.
+  static std::int64_t estimated_count(BlockChain list) { return static_cast<std::int64_t>(list.count / 2); }
   void quarantine_block(void* address, FreedAs freed_as);
   void reuse_block(Block* block);
 
-  // A list is checked when it moves to the depot: the first so many, then one in so many. A double
-  // free makes a cycle, which stays in the list of the class until a check finds it.
+  // A list is checked when it moves to the depot: the first kListsChecked ones, then one in
+  // kListsPerCheck. A double free makes a cycle, which stays in the list of the class until a check
+  // finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
   static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
@@ -308,12 +308,12 @@ class Heap {
   // neighbours again. If other threads free such blocks, they return at once, because links lead
   // from a cache line of another processor to the next. Small: kMinPurgedBytes.
   static constexpr std::size_t kMaxScatteredDepot = 1024 * 1024;
-  // Blocks of a class that this heap has taken to allocate, less those in the depot: only so many
-  // and two lists may go there. A thread that only frees blocks of others has no use for a depot,
-  // and would keep the superblocks of its blocks from becoming empty.
+  // For each class: the blocks that this heap has obtained for allocations, less those in its depot.
+  // The depot accepts at most this number and two lists more. A thread that only frees blocks of
+  // others has no use for a depot, and would keep the superblocks of its blocks from becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
-  std::array<bool, Classes::kCount> scattered_{};  // whether the lists of a class now do so
+  std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   OwnedSuperblocks<C> owned_;
   mutable Depot<C> depot_;  // statistics() takes and puts back the shared stacks
   DepotLimit<C> depot_limit_;

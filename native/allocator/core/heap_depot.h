@@ -53,7 +53,8 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     return;
   }
   // If so, these are mostly blocks that other threads allocated.
-  bool returns = charge(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
+  bool returns =
+      estimated_count(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
   if (small && is_scattered(list)) {
     if (scattered_[class_number] || load_shared(superblock_of(list.first)->shared) ||
         depot_.bytes() > kMaxScatteredDepot) {
@@ -64,8 +65,8 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     scattered_[class_number] = false;
   }
   ++stored_lists_;
-  const bool bits_will_tell = how == OwnedSuperblocks<C>::Returned::kScattered;
-  if (!bits_will_tell && (stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0)) {
+  const bool bits_detect_double_frees = how == OwnedSuperblocks<C>::Returned::kScattered;
+  if (!bits_detect_double_frees && (stored_lists_ <= kListsChecked || stored_lists_ % kListsPerCheck == 0)) {
     list = check_list<C>(*pool_, list);
     if (list.first == nullptr) {
       return;
@@ -76,10 +77,10 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     empty_depot(class_number);
     return;
   }
-  obtained_[class_number] -= charge(list);
+  obtained_[class_number] -= estimated_count(list);
   const bool looks = depot_limit_.may_fall() && stored_lists_ % kListsPerDecision == 0;
   if ((looks || !depot_limit_.allows(depot_.bytes())) && !make_room()) [[unlikely]] {
-    depot_limit_.add_refused(class_number, charge(list));
+    depot_limit_.add_refused(class_number, estimated_count(list));
     return_list(list);
     return;
   }
@@ -132,7 +133,7 @@ void Heap<C>::shrink_idle_depot() {
 // the depot of a thread that sleeps. Blocks of superblocks that other heaps own are sent at once:
 // they may be the last of these superblocks.
 template <Configuration C>
-void Heap<C>::empty_a_depot() {
+void Heap<C>::empty_own_or_idle_depot() {
   DepotRecord* idle = nullptr;
   {
     const Pool::Guard guard(*pool_);
@@ -181,10 +182,10 @@ void Heap<C>::empty_depot(std::size_t class_number) {
 // Returns the blocks of a list to their superblocks; blocks of other heaps go to batches.
 template <Configuration C>
 void Heap<C>::return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how) {
-  for (Block* foreign = owner.return_blocks(list, how); foreign != nullptr;) {
-    Block* const next = next_of<C>(*pool_, foreign);
-    remote_frees_.free(superblock_of(foreign), foreign);
-    foreign = next;
+  for (Block* remote = owner.return_blocks(list, how); remote != nullptr;) {
+    Block* const next = next_of<C>(*pool_, remote);
+    remote_frees_.free(superblock_of(remote), remote);
+    remote = next;
   }
 }
 

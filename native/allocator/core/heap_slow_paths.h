@@ -69,11 +69,11 @@ template <Configuration C>
 bool Heap<C>::refill(std::size_t class_number) {
   if (BlockChain list = depot_.pop(class_number); list.first != nullptr) {
     const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));
-    obtained_[class_number] += charge(list);
+    obtained_[class_number] += estimated_count(list);
     if (list.count > 2 * max) {
       const BlockChain rest = split_list<C>(*pool_, list, max);
       if (rest.first != nullptr) {
-        obtained_[class_number] -= charge(rest);
+        obtained_[class_number] -= estimated_count(rest);
         depot_.push(class_number, rest, pool_->threaded);
       }
     }
@@ -82,7 +82,7 @@ bool Heap<C>::refill(std::size_t class_number) {
     return true;
   }
   if (may_empty_depots() && owned_.must_start(class_number)) {
-    empty_a_depot();
+    empty_own_or_idle_depot();
   }
   const BlockChain blocks = owned_.refill(class_number, cache_.batch_blocks(class_number));
   cache_.update_region_bounds();
@@ -98,7 +98,7 @@ bool Heap<C>::refill(std::size_t class_number) {
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
   if (may_empty_depots()) {
-    empty_a_depot();
+    empty_own_or_idle_depot();
   }
   const auto [block, reads_zero] = big_.allocate_span(bytes);
   cache_.update_region_bounds();
@@ -110,11 +110,11 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
 
 template <Configuration C>
 void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
-  if (bytes >= kAddresses || alignment >= kAddresses) {  // no freed memory could make room for it
+  if (bytes >= kAddressLimit || alignment >= kAddressLimit) {  // no freed memory could make room for it
     return nullptr;
   }
   if (may_empty_depots()) {
-    empty_a_depot();
+    empty_own_or_idle_depot();
   }
   auto result = big_.allocate_large(bytes, alignment, zero);
   if (result.block == nullptr) {  // free memory may hold the address space, or count towards the limit

@@ -34,7 +34,7 @@ bool may_have_free_bits(Chunk* chunk, std::size_t from, std::size_t to) {
 }  // namespace
 
 void HugePages::ask(Chunk* chunk, std::size_t used, bool fresh, std::uint64_t run_ms) {
-  platform::advise_huge_pages(chunk, kChunkBytes, platform::HugePages::kAlways);
+  platform::advise_huge_pages(chunk, kChunkBytes, platform::HugePageMode::kAlways);
   const std::uint64_t began = cpu_us();
   if (fresh) {
     // An access to the first page makes the last one resident exactly if the page is huge.
@@ -66,7 +66,7 @@ void HugePages::begin_second_half(Chunk* chunk, std::uint64_t run_ms) {
 void HugePages::refuse(Chunk* chunk, std::uint8_t halves) {
   for (std::size_t half = 0; half < 2; ++half) {
     if ((chunk->huge & halves & 1U << half) != 0) {
-      platform::advise_huge_pages(begin_of(chunk, half), kHalfBytes, platform::HugePages::kNever);
+      platform::advise_huge_pages(begin_of(chunk, half), kHalfBytes, platform::HugePageMode::kNever);
     }
   }
   chunk->huge &= static_cast<std::uint8_t>(~halves);
@@ -106,8 +106,8 @@ void HugePages::break_up(Chunk* chunk, std::size_t half) {
 void HugePages::purge_free_bits(Chunk* chunk) {
   const std::size_t page = platform::page_size();
   const auto is_needed = [&](std::size_t at) {
-    const std::size_t first = (at - kBitsBegin) / kBitsEach;
-    return may_have_free_bits(chunk, first, first + page / kBitsEach);
+    const std::size_t first = (at - kBitsBegin) / kBitBytesPerSuperblock;
+    return may_have_free_bits(chunk, first, first + page / kBitBytesPerSuperblock);
   };
   chunk->bits_resident = false;
   std::size_t unused = round_up(kBitsBegin, page);  // where pages begin that can be purged
@@ -162,13 +162,13 @@ bool HugePages::collapse(Chunk* chunk, std::size_t half, std::uint64_t run_ms) {
   char* const begin = begin_of(chunk, half);
   bool done = false;
   if (platform::resident_pages(begin + first, kHalfBytes - first) >= pages - pages / kResidentParts) {
-    platform::advise_huge_pages(begin, kHalfBytes, platform::HugePages::kAlways);
+    platform::advise_huge_pages(begin, kHalfBytes, platform::HugePageMode::kAlways);
     done = platform::collapse(begin, kHalfBytes);
     if (done) {
       chunk->huge |= static_cast<std::uint8_t>(1U << half);
       ++collapses_;
     } else {
-      platform::advise_huge_pages(begin, kHalfBytes, platform::HugePages::kNever);
+      platform::advise_huge_pages(begin, kHalfBytes, platform::HugePageMode::kNever);
     }
   }
   spend(collapse_us_, static_cast<std::int64_t>((cpu_us() - began) * (done ? 1 : kFailedCollapseWeight)),

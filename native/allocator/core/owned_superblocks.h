@@ -17,9 +17,9 @@
 // owner.
 //
 // Reclaiming. An idle owner must not strand memory either. When a quarter of a superblock's blocks
-// wait in its remote queue, or all that its owner has not got, the freeing thread reclaims them: it
-// moves them to the free list in the owner's name, under the owner's lock. Two threads may return
-// the last blocks at the same time. One writes the queue and then reads `free_count`; the other
+// wait in its remote queue, or all blocks that the owner does not have, the freeing thread reclaims
+// them: it moves them to the free list in the owner's name, under the owner's lock. Two threads may
+// return the last blocks at the same time. One writes the queue and then reads `free_count`; the other
 // writes `free_count` and then reads the queue. All four accesses are sequentially consistent, so
 // at least one of the threads sees all blocks. Likewise, a new owner sets `queued` and then reads
 // the queue: a freeing thread that found no owner has written the queue before. Small blocks that
@@ -164,7 +164,7 @@ class OwnedSuperblocks {
   Block* return_scattered(BlockChain list);
   bool drop_if_cyclic(BlockChain list) const;
   void check_nearly_free(NearlyFree& nearly_free);
-  Block* return_run(Superblock* superblock, Block* block, Block*& foreign, bool for_owner);
+  Block* return_run(Superblock* superblock, Block* block, Block*& remote, bool for_owner);
   static std::uintptr_t superblock_number(const Block* block) {
     return reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift;
   }
@@ -396,8 +396,9 @@ bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
   return true;
 }
 
-// Takes the blocks from a superblock's remote queue if they may be all that is missing, or, for a
-// new owner, if a freeing thread would have reclaimed them. Returns true if it took some.
+// Takes the blocks from a superblock's remote queue in two cases: the superblock may become free
+// with them; or the owner is new, and a freeing thread would have reclaimed them. Returns true if it
+// took some.
 template <Configuration C>
 bool OwnedSuperblocks<C>::take_arrived(Superblock* superblock, bool new_owner) {
   const std::uint32_t free = superblock->free_count;

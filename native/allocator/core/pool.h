@@ -85,9 +85,7 @@ struct Pool {
     const std::size_t bytes = region.allowance() * kSuperblockBytes;
     return sharing == 1 ? bytes / 4 * 3 : std::max(bytes, std::min(2 * bytes, kDepotsBytes)) / sharing;
   }
-  [[nodiscard]] std::size_t heaps() const {
-    return std::max(__atomic_load_n(&region.heaps, __ATOMIC_RELAXED), std::size_t{1});
-  }
+  [[nodiscard]] std::size_t heaps() const { return region.sharing_heaps(); }
   [[nodiscard]] bool has_depots() const { return __atomic_load_n(&depots, __ATOMIC_RELAXED) != nullptr; }
   // Lets other threads find a depot. The caller holds the lock.
   void join(DepotRecord& depot) {

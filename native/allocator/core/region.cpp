@@ -77,17 +77,17 @@ bool Region::start() {
 }
 
 // With `auto`, each chunk that shall have huge pages asks for them.
-platform::HugePages Region::advice() const {
-  return settings.huge_pages == platform::HugePages::kAsSystem ? platform::HugePages::kNever
-                                                               : settings.huge_pages;
+platform::HugePageMode Region::advice() const {
+  return settings.huge_pages == platform::HugePageMode::kAuto ? platform::HugePageMode::kNever
+                                                              : settings.huge_pages;
 }
 
 bool Region::may_use_huge_pages() const {
   return used_ >= HugePages::kSmallHeap / kSuperblockBytes &&
-         settings.huge_pages == platform::HugePages::kAsSystem && !settings.guards;
+         settings.huge_pages == platform::HugePageMode::kAuto && !settings.guards;
 }
 
-// Maps so many more chunks, and their tags.
+// Maps `chunks` more chunks, and their tags.
 bool Region::obtain(std::size_t chunks) {
   const std::size_t bytes = chunks * kChunkBytes;
   if (limit_ - end_ < bytes || mapped_bytes() + bytes > settings.limit_bytes) {
@@ -179,7 +179,7 @@ Superblock* Region::choose_dirty(std::uint8_t number) const {
   std::size_t searched = 0;
   for (Superblock* held = dirty_.first; held != nullptr && searched < kDirtyToSearch;
        held = held->next, ++searched) {
-    if (held->number == number) {
+    if (held->size_class == number) {
       return held;
     }
   }
@@ -218,8 +218,7 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   if (may_use_huge_pages()) {
     const std::uint64_t now = run_ms();
     look_at_next_chunk(now);
-    const std::size_t sharing = std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
-    request.huge = small && huge_pages_.pay_off(used_, sharing);
+    request.huge = small && huge_pages_.pay_off(used_, sharing_heaps());
     if (request.huge) {
       first = take_open(open_.huge, &Chunk::free, request, kChunksToSearch);
       request.huge = huge_pages_.may_ask(now);
@@ -256,7 +255,7 @@ void Region::give(Superblock* first, std::size_t count) {
   const std::size_t index = index_in_chunk(first);
   const std::uint64_t mask = mask_of(index, count);
   if (first->kind == Kind::kBlocks) {
-    huge_pages_.count(first->number, -1);
+    huge_pages_.count(first->size_class, -1);
   }
   chunk->free |= mask;
   chunk->dirty |= mask;

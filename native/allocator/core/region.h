@@ -40,6 +40,7 @@
 // contain it. The values only grow, except in shrink(), which unmaps only free chunks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -62,7 +63,7 @@ class Region {
     std::size_t limit_bytes = SIZE_MAX;  // of the region and of large blocks together
     std::uint64_t delay_ms = 1000;
     std::size_t keep_bytes = 2 * 1024 * 1024;  // free superblocks may always hold this much
-    platform::HugePages huge_pages = platform::HugePages::kAsSystem;
+    platform::HugePageMode huge_pages = platform::HugePageMode::kAuto;
     bool guards = false;       // an inaccessible page behind each chunk's descriptions
     bool reservation = false;  // for tests: behave as if growing in place failed
     std::uint64_t (*clock)() = platform::clock_ms;
@@ -119,12 +120,17 @@ class Region {
   Settings settings;
   Large large;            // blocks with mappings of their own, in use or kept: memory like superblocks
   std::size_t heaps = 0;  // that have a thread; 0: the only heap. Atomic: no lock guards it
+  // The number of heaps that share the region.
+  [[nodiscard]] std::size_t sharing_heaps() const {
+    return std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
+  }
 
   // Address space of chunks and of large blocks, which the limit bounds.
   [[nodiscard]] std::size_t mapped_bytes() const { return bytes_ + large.mapped_bytes(); }
   // Return free memory to the kernel if there is too much. Must be called after large blocks have
   // changed: the first when memory in use has grown (see 'Peak'), the second when it has fallen (see
-  // 'Purging'). What grows may want the free memory at once, so 'Purging' has to wait.
+  // 'Purging'). A program that grows may need the free memory at once, so the
+  // second is for falls only.
   void purge_above_peak();
   void purge_above_allowance();
   // Record that other code has purged memory, or has obtained memory from the kernel again.
@@ -159,7 +165,7 @@ class Region {
   bool start_at(std::uintptr_t base);
   bool start_in_reservation();
   bool obtain(std::size_t chunks);
-  [[nodiscard]] platform::HugePages advice() const;
+  [[nodiscard]] platform::HugePageMode advice() const;
   [[nodiscard]] bool may_use_huge_pages() const;
   Chunk* fresh_chunk(bool huge);
   struct SuperblockRequest {

@@ -39,8 +39,8 @@ class RemoteFrees {
     batch.first = block;
     return --batch.blocks_left != 0 ? FreeResult::kDone : FreeResult::kBatchFull;
   }
-  // The same where the batch may belong to another superblock, and the block may be none, which is
-  // reported. Sends a full batch.
+  // Like add(), but the batch may belong to another superblock. Sends a full batch. Reports `block`
+  // if no block begins there.
   void free(Superblock* superblock, Block* block);
   // Sends the batch of a superblock, which has one.
   void send_batch_of(Superblock* superblock) { send(batch_at(tag_index_of(superblock))); }
@@ -74,7 +74,8 @@ class RemoteFrees {
   }
 
  private:
-  // A batch is checked when it is sent: the first so many, then one in so many.
+  // A batch is checked when it is sent: the first kBatchesChecked ones, then one in
+  // kBatchesPerCheck.
   static constexpr std::uint32_t kBatchesChecked = 64;
   static constexpr std::uint32_t kBatchesPerCheck = 16;
 

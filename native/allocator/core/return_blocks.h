@@ -16,23 +16,23 @@ namespace heapwright::alloc {
 
 template <Configuration C>
 Block* OwnedSuperblocks<C>::return_blocks(BlockChain list, Returned how) {
-  const bool bits_will_tell = !C::kSecure && how == Returned::kScattered;
-  if (!bits_will_tell && drop_if_cyclic(list)) {
+  const bool bits_detect_double_frees = !C::kSecure && how == Returned::kScattered;
+  if (!bits_detect_double_frees && drop_if_cyclic(list)) {
     return nullptr;
   }
   const Guard guard(*this);
   if (how == Returned::kScattered) {
     return pool_->threaded ? return_scattered<true>(list) : return_scattered<false>(list);
   }
-  Block* foreign = nullptr;
+  Block* remote = nullptr;
   Block* block = list.first;
   const bool for_owner = how == Returned::kForOwner;
   while (block != nullptr) {
     Block* const next = next_of<C>(*pool_, block);
     Superblock* const superblock = superblock_of(block);
     const std::uint32_t count = load_shared(superblock->free_count) + 1;
-    const bool alone = superblock_number(next) != superblock_number(block);
-    if (alone && !for_owner && load_shared(superblock->queued) && owns(superblock) &&
+    const bool is_single = superblock_number(next) != superblock_number(block);
+    if (is_single && !for_owner && load_shared(superblock->queued) && owns(superblock) &&
         begins_block(superblock->reciprocal, block) &&
         count + reclaim_threshold(superblock) < superblock->carved) {  // blocks in random order
       if (C::kSecure || !FreeBits::fit(superblock->size)) {
@@ -47,10 +47,10 @@ Block* OwnedSuperblocks<C>::return_blocks(BlockChain list, Returned how) {
       queues_.purger().maybe_purge(superblock, count - 1);
       block = next;
     } else {
-      block = return_run(superblock, block, foreign, for_owner);
+      block = return_run(superblock, block, remote, for_owner);
     }
   }
-  return foreign;
+  return remote;
 }
 
 // Reports a list with a cycle, made by a double free. Its caller drops the list: in a superblock's
@@ -73,7 +73,7 @@ Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
   Block* block = list.first;
   const std::uint32_t size = superblock_of(block)->size;
   const std::uint64_t factor = FreeBits::factor(superblock_of(block));
-  Block* foreign = nullptr;
+  Block* remote = nullptr;
   bool has_end = C::kSecure;
   NearlyFree nearly_free;
   std::size_t quick = 0;
@@ -92,7 +92,7 @@ Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
       }
       has_end = true;
       check_nearly_free(nearly_free);
-      block = return_run(superblock, block, foreign, false);
+      block = return_run(superblock, block, remote, false);
       continue;
     }
     Block* const next = next_of<C>(*pool_, block);
@@ -121,7 +121,7 @@ Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
   }
   check_nearly_free(nearly_free);
   queues_.purger().add_idle(quick * size);
-  return foreign;
+  return remote;
 }
 
 // Returns superblocks to the region of which all blocks are free but those that wait in the remote
@@ -148,8 +148,7 @@ void OwnedSuperblocks<C>::check_nearly_free(NearlyFree& nearly_free) {
 // Returns the blocks from `block` on that belong to the same superblock. Returns the block that
 // follows.
 template <Configuration C>
-Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Block*& foreign,
-                                       bool for_owner) {
+Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Block*& remote, bool for_owner) {
   const std::uintptr_t number = superblock_number(block);
   const std::uint32_t reciprocal = superblock->reciprocal;
   Block* first = nullptr;
@@ -174,8 +173,8 @@ Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Blo
   // Another heap owns it now, or its owner uses it without the lock.
   const bool ours = owns(superblock);
   if (ours ? for_owner && superblock->current : !own_again(superblock)) {
-    set_next<C>(*pool_, last, foreign);
-    foreign = first;
+    set_next<C>(*pool_, last, remote);
+    remote = first;
     return block;
   }
   set_next<C>(*pool_, last, superblock->free);

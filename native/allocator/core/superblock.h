@@ -62,7 +62,7 @@ struct alignas(64) Superblock {
     std::uint32_t length;       // of a span, in superblocks
     std::uint32_t quick_limit;  // of blocks: see OwnedSuperblocks::set_quick_limit
   };
-  std::uint8_t number;  // size class
+  std::uint8_t size_class;
   Kind kind;
   bool queued;
   bool current;  // its owner takes blocks from it without the lock: superblock_queues.h

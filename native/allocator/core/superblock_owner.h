@@ -51,7 +51,7 @@ bool OwnedSuperblocks<C>::own_again(Superblock* superblock) {
 // Publishes this heap as the owner, after everything else about the superblock is in order.
 template <Configuration C>
 void OwnedSuperblocks<C>::become_owner(Superblock* superblock) {
-  const std::uint32_t tag = make_tag(owner_, superblock->number);
+  const std::uint32_t tag = make_tag(owner_, superblock->size_class);
   __atomic_store_n(&pool_->region.tag(memory_of(superblock)), tag, __ATOMIC_RELAXED);
   store_shared(superblock->owner, static_cast<void*>(this));
   __atomic_store_n(&superblock->queued, true, __ATOMIC_SEQ_CST);

@@ -23,8 +23,8 @@ class SuperblockQueues {
   constexpr explicit SuperblockQueues(Pool& pool) : purger_(pool) {}
 
   [[nodiscard]] Superblock* first(std::size_t class_number) const { return queues_[class_number].first; }
-  void push_front(Superblock* superblock) { queues_[superblock->number].push_front(superblock); }
-  void remove(Superblock* superblock) { queues_[superblock->number].remove(superblock); }
+  void push_front(Superblock* superblock) { queues_[superblock->size_class].push_front(superblock); }
+  void remove(Superblock* superblock) { queues_[superblock->size_class].remove(superblock); }
   // Calls f(superblock) for each queued superblock; f may remove that one.
   template <class F>
   void each(F f) {
@@ -44,13 +44,13 @@ class SuperblockQueues {
   void make_current(Superblock* superblock) {
     purger_.remove_idle(std::size_t{superblock->free_count} * superblock->size);
     superblock->current = true;
-    current_[superblock->number] = superblock;
+    current_[superblock->size_class] = superblock;
   }
   // Does nothing if the superblock is not current.
   void clear_current(Superblock* superblock) {
     if (superblock->current) {
       superblock->current = false;
-      current_[superblock->number] = nullptr;
+      current_[superblock->size_class] = nullptr;
       purger_.add_idle(std::size_t{superblock->free_count} * superblock->size);
     }
   }

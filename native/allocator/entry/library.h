@@ -125,7 +125,7 @@ class Library {
       return;
     }
     Fault fault{};
-    const bool right = with_heap([&](Heap<C>& heap) {
+    const bool is_freed = with_heap([&](Heap<C>& heap) {
       if constexpr (C::kStartsSingleThreaded) {
         if (pool_.threaded && freed == FreeResult::kSlow) {  // the thread's heap has its own fast path
           freed = heap.free(address, freed_as);
@@ -133,11 +133,11 @@ class Library {
       }
       return heap.finish_free(freed, address, fault, freed_as);
     });
-    if (!right) {
-      complain(address, fault);
+    if (!is_freed) {
+      report_fault(address, fault);
     }
   }
-  static void complain(const void* address, Fault fault);
+  static void report_fault(const void* address, Fault fault);
 
   Pool pool_;
   ThreadHeaps<C> threads_{pool_};
@@ -153,21 +153,22 @@ template <Configuration C>
 constinit Options::Mismatch Library<C>::mismatch_ = Options::Mismatch::kAbort;
 
 template <Configuration C>
-void Library<C>::complain(const void* address, Fault fault) {
+void Library<C>::report_fault(const void* address, Fault fault) {
   const bool mismatch = fault == Fault::kWrongOrigin || fault == Fault::kWrongSize;
   if (mismatch && mismatch_ == Options::Mismatch::kIgnore) {
     return;
   }
-  static constexpr const char* kWhat[] = {
+  static constexpr const char* kFaultText[] = {
       ", which is not a block of this allocator\n",
       ", which is inside a block or in memory that belongs to no block\n",
       ", which was free already\n",
       ", which was written beyond its end\n",
-      ", which was written after it was freed\n",
+      " was written after it was freed\n",
       ", which was allocated by another kind of function (on_mismatch=report|ignore continues)\n",
       ", which has another size than the one given (on_mismatch=report|ignore continues)\n"};
   Message message;
-  message << kName << ": free of " << address << kWhat[static_cast<std::size_t>(fault)];
+  message << kName << (fault == Fault::kWriteAfterFree ? ": the block at " : ": free or realloc of ")
+          << address << kFaultText[static_cast<std::size_t>(fault)];
   message.write();
   if (!only_report_ && !(mismatch && mismatch_ == Options::Mismatch::kReport)) {
     platform::abort_process();
@@ -182,10 +183,10 @@ void Library<C>::start(const char* variable, const char* text) {
   settings.keep_bytes = options.keep;
   settings.delay_ms = options.purge_delay;
   if (options.huge_pages != Options::Huge::kAuto) {
-    settings.huge_pages = options.huge_pages == Options::Huge::kNever ? platform::HugePages::kNever
-                                                                      : platform::HugePages::kAlways;
+    settings.huge_pages = options.huge_pages == Options::Huge::kNever ? platform::HugePageMode::kNever
+                                                                      : platform::HugePageMode::kAlways;
   }
-  pool_.on_fault = complain;
+  pool_.on_fault = report_fault;
   threads_.register_handlers();
   if (options.cache_bytes_per_class != 0) {
     threads_.cache_bytes_per_class = options.cache_bytes_per_class;

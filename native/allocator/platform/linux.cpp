@@ -118,10 +118,10 @@ void protect(void* address, std::size_t bytes) {
   mprotect(address, bytes, PROT_NONE);
 }
 
-void advise_huge_pages(void* address, std::size_t bytes, HugePages mode) {
+void advise_huge_pages(void* address, std::size_t bytes, HugePageMode mode) {
   const KeepErrno keep;
-  if (mode != HugePages::kAsSystem) {
-    madvise(address, bytes, mode == HugePages::kNever ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+  if (mode != HugePageMode::kAuto) {
+    madvise(address, bytes, mode == HugePageMode::kNever ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   }
 }
 

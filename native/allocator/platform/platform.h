@@ -41,8 +41,8 @@ bool release(void* address, std::size_t bytes);
 // Makes pages inaccessible: a guard.
 void protect(void* address, std::size_t bytes);
 
-enum class HugePages : std::uint8_t { kAsSystem, kNever, kAlways };
-void advise_huge_pages(void* address, std::size_t bytes, HugePages mode);
+enum class HugePageMode : std::uint8_t { kAuto, kNever, kAlways };
+void advise_huge_pages(void* address, std::size_t bytes, HugePageMode mode);
 // Replaces the pages of an aligned stretch by huge ones, with their contents (Linux 6.1). Returns
 // false if the kernel did not.
 bool collapse(void* address, std::size_t bytes);
@@ -74,9 +74,9 @@ void write_error(const char* text, std::size_t length);
 inline bool single_threaded() { return &__libc_single_threaded == nullptr || __libc_single_threaded != 0; }
 // Whether there may be more threads than one. musl and glibc before 2.32 do not say.
 //
-// told  whether the allocator was told so
-inline bool may_have_threads(bool told) {
-  return &__libc_single_threaded == nullptr ? told : __libc_single_threaded == 0;
+// has_started_threads  whether the allocator knows of one
+inline bool may_have_threads(bool has_started_threads) {
+  return &__libc_single_threaded == nullptr ? has_started_threads : __libc_single_threaded == 0;
 }
 
 // Forking: the forking thread keeps every lock from before the fork until after it, so that the

@@ -22,7 +22,7 @@ class FreeBitsTest : public testing::Test {
     reports.clear();
     pool.on_fault = report;
     pool.region.settings.clock = test_clock;
-    pool.region.settings.huge_pages = platform::HugePages::kNever;
+    pool.region.settings.huge_pages = platform::HugePageMode::kNever;
   }
   ~FreeBitsTest() override { abandon(pool.region); }
 

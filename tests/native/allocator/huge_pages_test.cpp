@@ -59,7 +59,7 @@ class HugePagesTest : public testing::Test {
     std::vector<Superblock*> taken;
     for (std::size_t have = 0; have < bytes; have += kSuperblockBytes) {
       Superblock* const one = region.take(1, kClass, small);
-      one->number = kClass;
+      one->size_class = kClass;
       one->kind = Kind::kBlocks;
       std::memset(memory_of(one), 1, kSuperblockBytes);
       taken.push_back(one);
@@ -224,7 +224,7 @@ TEST_F(HugePagesTest, SuperblocksAreDistinctAndKeepTheirContents) {
       const bool single = count == 1;
       Superblock* const first = region.take(count, single ? kClass : std::uint8_t{0}, single);
       ASSERT_NE(first, nullptr);
-      first->number = kClass;
+      first->size_class = kClass;
       first->kind = single ? Kind::kBlocks : Kind::kSpan;
       for (std::size_t i = 0; i < count; ++i) {
         ASSERT_TRUE(seen.insert(first + i).second);

@@ -25,7 +25,7 @@ class OwnedSuperblocksTest : public testing::Test {
     now_ms = 1'000'000;
     pool.on_fault = report;
     pool.region.settings.clock = test_clock;
-    pool.region.settings.huge_pages = platform::HugePages::kNever;
+    pool.region.settings.huge_pages = platform::HugePageMode::kNever;
   }
   ~OwnedSuperblocksTest() override { abandon(pool.region); }
 

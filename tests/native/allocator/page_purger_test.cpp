@@ -20,7 +20,7 @@ class PagePurgerTest : public testing::Test {
   PagePurgerTest() {
     now_ms = 1'000'000;
     pool.region.settings.clock = test_clock;
-    pool.region.settings.huge_pages = platform::HugePages::kNever;
+    pool.region.settings.huge_pages = platform::HugePageMode::kNever;
     pool.region.settings.keep_bytes = 0;
   }
   ~PagePurgerTest() override { abandon(pool.region); }

@@ -18,7 +18,7 @@ class RegionPurgeTest : public testing::Test {
   RegionPurgeTest() {
     test::now_ms = 1'000'000;
     region.settings.clock = test::test_clock;
-    region.settings.huge_pages = platform::HugePages::kNever;
+    region.settings.huge_pages = platform::HugePageMode::kNever;
     region.settings.keep_bytes = kKeep * kSuperblockBytes;
     region.give(region.take(1), 1);
     region.purge_all();

@@ -19,7 +19,7 @@ class RegionTest : public testing::TestWithParam<bool> {
  protected:
   RegionTest() {
     region.settings.reservation = GetParam();
-    region.settings.huge_pages = platform::HugePages::kNever;
+    region.settings.huge_pages = platform::HugePageMode::kNever;
     region.settings.clock = test::test_clock;
   }
   ~RegionTest() override { test::abandon(region); }
@@ -64,7 +64,7 @@ TEST_P(RegionTest, AClassGetsTheMemoryItHadBefore) {
   std::vector<Superblock*> taken;
   for (std::uint8_t number = 1; number <= 20; ++number) {
     taken.push_back(region.take(1, number));
-    taken.back()->number = number;
+    taken.back()->size_class = number;
     taken.back()->kind = Kind::kBlocks;
   }
   for (Superblock* const one : taken) {

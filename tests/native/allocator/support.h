@@ -92,7 +92,7 @@ class HeapTest : public testing::Test {
     now_ms = 1'000'000;
     pool.on_fault = report;
     heap.region().settings.clock = test_clock;
-    heap.region().settings.huge_pages = platform::HugePages::kNever;
+    heap.region().settings.huge_pages = platform::HugePageMode::kNever;
   }
   ~HeapTest() override { abandon(heap.region()); }
 

@@ -54,7 +54,7 @@ class Heaps {
     pool_.on_fault = [](const void*, Fault) { ++faults; };
     Region::Settings& settings = pool_.region.settings;
     settings.clock = [] { return now_ms; };
-    settings.huge_pages = platform::HugePages::kNever;
+    settings.huge_pages = platform::HugePageMode::kNever;
     settings.limit_bytes = limited_ ? std::size_t{24} << 20U : SIZE_MAX;
     settings.keep_bytes = (flags & 4) != 0 ? 0 : settings.keep_bytes;
     pool_.threaded = !C::kStartsSingleThreaded;
