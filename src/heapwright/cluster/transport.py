@@ -234,11 +234,11 @@ def unmet_requirements(needs: MachineRequirements, word: str, search_path: str |
 
     reasons = []
     if needs.version != __version__:
-        reasons.append(f"heapwright {__version__} there, {needs.version} here")
+        reasons.append(f"it has heapwright {__version__}, but needs {needs.version}")
     for path, wanted in needs.libraries.items():
-        there = library_id(path)
-        if there != wanted:
-            reasons.append(f"another build of {path}" if there else f"it has no {path}")
+        found = library_id(path)
+        if found != wanted:
+            reasons.append(f"it has another build of {path}" if found else f"it has no {path}")
     reasons += [f"it does not see {path} (is it on a shared file system?)" for path in needs.paths if not _there(path)]
     for program in filter(None, [word, *needs.programs]):
         if shutil.which(program, path=search_path) is None:

@@ -40,7 +40,7 @@ class Closure:
         return any(symbol in archive.index for archive in self.archives)
 
     def machine(self) -> tuple[str, int]:
-        """What the objects are for, ('EM_X86_64', 64); empty where there are none but intermediate code."""
+        """Return machine and word size of the objects, ('EM_X86_64', 64); ('', 0) if all are intermediate code."""
         return next(((o.machine, o.bits) for o in self.objects if o.machine), ("", 0))
 
 

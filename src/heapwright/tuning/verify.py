@@ -1,15 +1,14 @@
 """Tests with fresh pairs whether a study's gain still holds: after a rebuild, or on another machine or base image.
 
-Every objective has a threshold on its log ratio:
+Every objective has a threshold on its log ratio, and every requirement its bound:
 
     an objective with a claimed gain     half of the gain must remain (`keep`)
     any other objective                  its cost in the study, plus at most half of the claimed gain
+    a requirement of the study           its bound
 
 A study of recordings predicted its gain. It is proven if memory is lower by more than the equivalence margin (time, if
 no lower memory was predicted), whatever its share of the prediction: the recording has no memory or time besides
 malloc's. Any other objective may cost half of the predicted gain of memory, and `PREDICTED_LOSS` in any case.
-
-    a requirement of the study           its bound
 
 The gain holds if every interval lies below its threshold. It is lost if one interval lies above. Otherwise more pairs
 run until the time is over. Repeated looks at the data would find something by chance. So each look has its own error
@@ -73,6 +72,7 @@ class Verification:
         wall_s: seconds that the verification took.
         failure: why the setting cannot be used any more, or empty.
         predicted: whether `then` is a prediction of replays.
+        requirements: the result of each requirement of the study.
     """
 
     state: State
@@ -172,6 +172,8 @@ def verify(
 ) -> Verification:
     """Measure fresh pairs of the default and a study's pick until the verdict is clear or the time is over.
 
+    A run that takes ten times as long as the default's first one is stopped, unless the executor has another limit.
+
     Args:
         pick: the pick, with its confirmation in the study.
         configs: the default and the pick, as they run on this machine.
@@ -182,8 +184,6 @@ def verify(
         max_s: time limit in seconds; the last run may exceed it.
         keep: share of the claimed gain that must remain, from 0 to 1; None for the usual share.
         predicted: whether the study is one of recordings.
-
-    A run that takes ten times as long as the default's first one is stopped, unless the executor has another limit.
 
     Raises:
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
