@@ -246,3 +246,9 @@ def test_relative_noise_is_that_of_the_logarithms_and_robust() -> None:
     assert relative_noise(values) == pytest.approx(0.03, rel=0.15)
     assert relative_noise([*values, 1e9]) == pytest.approx(0.03, rel=0.15)
     assert relative_noise([1.0]) == relative_noise([]) == relative_noise([0.0, 1.0]) == 0.0
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 12])
+def test_relative_noise_of_few_runs_is_not_too_low(n: int) -> None:
+    samples = np.random.default_rng(2).lognormal(3, 0.01, (4000, n))
+    assert np.mean([relative_noise(list(row)) for row in samples]) == pytest.approx(0.01, rel=0.04)

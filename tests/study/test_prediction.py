@@ -77,6 +77,8 @@ def test_verify_proves_or_refutes_the_pick_that_it_ran() -> None:
     judged = RequirementResult("p99 <= 1.05x", "kept", "−1.0% to +0.5%", "p99_ms", "<= 1.05x")
     on_program = {**holds, "requirements": [asdict(judged)]}
     assert with_verdict(picks, on_program)["memory"].requirements == [judged], "no longer those of replays"
+    costly = with_verdict(picks, {**holds, "objection": "it costs too much"})
+    assert study_claim(costly, OBJECTIVES, confirmed=True).startswith("Keep the default: it costs too much")
     lost = with_verdict(picks, verdict("lost", GAIN.config.id))
     assert study_claim(lost, OBJECTIVES, confirmed=True).startswith("Keep the default: the verdict: so and so")
     for other in (None, verdict("holds", GAIN.config.id + 1), verdict("undecided", GAIN.config.id)):

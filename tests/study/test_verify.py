@@ -22,6 +22,7 @@ from heapwright.study.view import Confirmation, Evaluation, Pick
 from heapwright.tuning.verify import (
     Verification,
     _by_block,
+    _of_requirement,
     decide,
     of_every_run,
     overall,
@@ -96,17 +97,24 @@ Verify = Callable[..., Verification]
 
 @pytest.fixture
 def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
-    """Verify a claim (memory unchanged, CPU time −20 %) in a simulated world."""
+    """Verify a claim (memory unchanged, CPU time −20 %), or a prediction of memory, in a simulated world."""
 
-    def go(world: World, max_s: float = 0.0, cpu: float = 0.8, requires: tuple[str, ...] = ()) -> Verification:
+    def go(world: World, max_s: float = 0.0, predicts: float = 0.0, options: Options | None = None) -> Verification:
         study = tuning(world)
         config = Config(7, "toy", {"cache": "0"}, {"TOY": "toy.cache=0"})
-        found = then((1.0, "same"), (cpu, "better"))
+        found = then((predicts, "better"), (1.0, "same")) if predicts else then((1.0, "same"), (0.8, "better"))
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
         executor = sys.modules["heapwright.tuning.session"].Executor(study.workload, MeterOptions(), tmp_path)
-        default = Config(1, "toy", {}, {})
+        configs = Config(1, "toy", {}, {}), config
         return verify(
-            pick, (default, config), study.workload, Options(requires=requires), executor, SilentProgress(), max_s
+            pick,
+            configs,
+            study.workload,
+            options or Options(),
+            executor,
+            SilentProgress(),
+            max_s,
+            predicted=bool(predicts),
         )
 
     return go
@@ -146,7 +154,7 @@ def test_a_new_loss_is_a_loss(check: Verify) -> None:
     ],
 )
 def test_requirements_are_judged_too(check: Verify, requires: tuple[str, ...], states: tuple[str, ...]) -> None:
-    found = check(World(effect=cpu(0.82), noise=0.01), requires=requires)
+    found = check(World(effect=cpu(0.82), noise=0.01), options=Options(requires=requires))
     assert tuple(r.state for r in found.requirements) == states
     assert found.state == ("lost" if "broken" in states else "holds")
     assert found.sentence.count("Requirement ") == len(requires)
@@ -168,6 +176,38 @@ def test_a_metric_that_is_zero_in_one_run_of_a_pair_is_not_judged_by_the_others(
     runs = [run(block, config, 5.0) for block in range(4) for config in (1, 2)]
     assert _by_block(runs, 2, "major_faults") == [0.0] * 4
     assert _by_block([*runs, run(4, 1, 0.0), run(4, 2, 9.0)], 2, "major_faults") == []
+
+
+def test_a_proven_prediction_that_costs_too_much_is_no_advice(check: Verify) -> None:
+    def both(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"peak_rss_bytes": 0.95, "cpu_s": 1.15} if settings else {}
+
+    found = check(World(effect=both, noise=0.01), predicts=0.6)
+    assert found.state == "holds"
+    assert "costs too much for peak resident memory" in found.objection
+    assert found.sentence.endswith(f"But {found.objection}.")
+    limited = check(World(effect=both, noise=0.01), predicts=0.6, options=Options(limits={"cpu_s": 1.05}))
+    assert (limited.state, limited.states["cpu_s"]) == ("lost", "lost")
+
+
+def test_a_limit_holds_for_a_metric_that_is_no_objective(check: Verify) -> None:
+    def both(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8, "mean_rss_bytes": 1.5} if settings else {}
+
+    found = check(World(effect=both, noise=0.01), options=Options(limits={"mean_rss_bytes": 1.1}))
+    assert (found.state, found.states["mean_rss_bytes"]) == ("lost", "lost")
+    assert "mean resident memory is more than 10.0% higher" in found.sentence
+
+
+@pytest.mark.parametrize(("text", "worst"), [("cpu_s <= 10s", 14.0), ("cpu_s >= 2s", 3.0)])
+def test_an_absolute_requirement_bounds_each_input(text: str, worst: float) -> None:
+    runs = [
+        StoredRun("verify", block, name, 2, 1.0, "", "", {"cpu_s": value}, {})
+        for block in range(3)
+        for name, value in (("small", 3.0), ("large", 14.0))
+    ]
+    logs = _of_requirement(parse_requirement(text), runs, 2)
+    assert [abs(log) for log in logs] == pytest.approx([math.log(worst)] * 3)
 
 
 def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:

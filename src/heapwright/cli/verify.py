@@ -266,6 +266,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
         "on": on,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "pairs": found.pairs,
+        "objection": found.objection,
         "requirements": [dataclasses.asdict(result) for result in found.requirements],
     }
     try:

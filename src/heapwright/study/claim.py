@@ -121,6 +121,7 @@ def with_verdict(picks: Mapping[PickName, Pick], verified: Mapping[str, Any] | N
                 pick,
                 claim=f"{verified['sentence']} On the program: {verified['on']}",
                 requirements=judged or pick.requirements,
+                objection=verified.get("objection", ""),
             )
         elif verified["verdict"] == "lost":
             why = verified["sentence"].rstrip(".")

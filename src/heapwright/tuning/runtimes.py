@@ -34,7 +34,6 @@ from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import ExtraSpace, Session
 
-_CLEAR = 2.0  # a mean is clear if it exceeds the margin by so many standard errors
 
 
 def find_extras(session: Session, busiest: str) -> None:
@@ -117,10 +116,10 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
     for key in dict.fromkeys(key for key, _ in tried):
         levels = [candidates.get(config.id) for name, config in tried if name == key]
         known = [c for c in levels if c is not None]
-        if len(known) < len(levels) or any(_clear(session, c) for c in known):
+        if len(known) < len(levels) or any(_may_pay(session, c) for c in known):
             continue
         failure = next((c.failure for c in known if c.failure), "")
-        left_out[key] = f"it fails ({failure})" if all(c.failure for c in known) else _UNCLEAR
+        left_out[key] = f"it fails ({failure})" if all(c.failure for c in known) else _USELESS
     kept = [
         _with_params(e, [p for p in e.params if f"{e.allocator.name}.{p.key}" not in left_out]) for e in whole.extras
     ]
@@ -131,7 +130,7 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
 
 
 _COMBINED = 3  # so many settings of allocators with so many of the runtime are tried first
-_UNCLEAR = "alone it changed no objective by more than the noise"
+_USELESS = "alone it improved no objective by more than the noise"
 
 
 def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:
@@ -262,8 +261,12 @@ def _measure(session: Session, base: Config, configs: Sequence[Config]) -> list[
     return runs
 
 
-def _clear(session: Session, candidate: Candidate) -> bool:
-    """Whether a setting alone changed an objective by more than the margin and the noise. A failure says nothing."""
+def _may_pay(session: Session, candidate: Candidate) -> bool:
+    """Whether a setting alone improved an objective by more than the margin and one standard error.
+
+    Few runs show a gain badly, and a setting that is left out here is lost. So the search also gets settings that only
+    look better by chance. A failure says nothing.
+    """
     if candidate.failure:
         return False
     costs = candidate.costs(session.options.objectives)
@@ -272,4 +275,4 @@ def _clear(session: Session, candidate: Candidate) -> bool:
     rounds = max(1.0, candidate.runs / len(session.workload.train))
     margin = math.log1p(session.options.margin)
     errors = (noise / math.sqrt(rounds) for noise in session.noise or (0.0,) * len(costs))
-    return any(abs(cost) > margin + _CLEAR * error for cost, error in zip(costs, errors, strict=True))
+    return any(cost < -max(error, margin) for cost, error in zip(costs, errors, strict=True))

@@ -26,6 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from heapwright.errors import HeapwrightError
@@ -72,6 +73,7 @@ class Verification:
         wall_s: seconds that the verification took.
         failure: why the setting cannot be used any more, or empty.
         predicted: whether `then` is a prediction of replays.
+        objection: why a prediction that is proven is no good advice (`Policy.objection`), or empty.
         requirements: the result of each requirement of the study.
     """
 
@@ -84,6 +86,7 @@ class Verification:
     wall_s: float
     failure: str = ""
     predicted: bool = False
+    objection: str = ""
     requirements: tuple[RequirementResult, ...] = ()
 
 
@@ -110,7 +113,11 @@ def thresholds(
 
 
 def predicted_thresholds(
-    then: Mapping[str, Confirmation], objectives: Sequence[str], margin: float, keep: float
+    then: Mapping[str, Confirmation],
+    objectives: Sequence[str],
+    margin: float,
+    keep: float,
+    limits: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """The log ratio that each objective must stay below for a predicted gain to be proven.
 
@@ -119,12 +126,14 @@ def predicted_thresholds(
         objectives: metric keys.
         margin: equivalence margin, as a share.
         keep: share of the predicted gain that must remain, from 0 to 1.
+        limits: objective → the log ratio that the user allows.
     """
     better = {m: math.log(then[m].ratio) for m in objectives if m in then and then[m].verdict == "better"}
     gains = {m: gain for m, gain in better.items() if METRICS[m].kind == "memory"} or better
     largest = max((-gain for m, gain in gains.items() if METRICS[m].kind == "memory"), default=0.0)
     loss = max(math.log1p(PREDICTED_LOSS), (1 - KEEP) * largest)
-    return {m: min(math.log1p(-margin), keep * gains[m]) if m in gains else loss for m in objectives if m in then}
+    found = {m: min(math.log1p(-margin), keep * gains[m]) if m in gains else loss for m in objectives if m in then}
+    return {metric: min(bound, (limits or {}).get(metric, math.inf)) for metric, bound in found.items()}
 
 
 def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], look: int) -> dict[str, State]:
@@ -189,12 +198,14 @@ def verify(
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
     """
     began = time.monotonic()
+    policy = Policy(options.limits, options.prices)
+    limits = policy.limits_of([*options.objectives, *(m for m in options.limits if m in METRICS)])
     if predicted:
-        bounds = predicted_thresholds(pick.confirmed, options.objectives, options.margin, keep or 0.0)
+        bounds = predicted_thresholds(pick.confirmed, options.objectives, options.margin, keep or 0.0, limits)
     else:
-        limits = Policy(options.limits).limits_of(options.objectives)
         bounds = thresholds(pick.confirmed, options.objectives, KEEP if keep is None else keep, limits)
     then = {m: pick.confirmed[m] for m in bounds}
+    bounds = limits | bounds
     requires = requirements_of(options)
     objectives = list(bounds)
     bounds |= {r.text: r.log_bound for r in requires if r.bound > 0}
@@ -233,13 +244,14 @@ def verify(
             ]
             if overall(states) != "undecided" or blocks.budget.stopped:
                 break
+    objection = policy.objection(now, options.objectives) if predicted else ""
     now = {m: now[m] for m in objectives if m in now}
     if failure:
         states = dict.fromkeys(states, "lost")
     state = overall(states)
     wall_s = time.monotonic() - began
     pairs = min((c.pairs for c in now.values()), default=0)
-    found = Verification(state, states, "", then, now, pairs, wall_s, failure, predicted, tuple(results))
+    found = Verification(state, states, "", then, now, pairs, wall_s, failure, predicted, objection, tuple(results))
     return dataclasses.replace(found, sentence=_sentence(found, bounds))
 
 
@@ -285,16 +297,17 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
 
 
 def _of_requirement(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
-    """The logs of each block that a requirement bounds from above: of ratios to the default, or of values."""
+    """The logs that a requirement bounds from above: of ratios to the default, or of values of the worst input."""
     if required.relative:
         logs = _by_block(runs, choice, required.metric)
     else:
-        values: dict[int, list[float]] = {}
+        values: dict[str, list[float]] = {}
         for run in runs:
             value = run.metrics.get(required.metric) if run.config == choice else None
             if value is not None and value > 0:
-                values.setdefault(run.block, []).append(math.log(value))
-        logs = [math.fsum(group) / len(group) for group in values.values()]
+                values.setdefault(run.input, []).append(math.log(value))
+        sign = -1 if required.at_least else 1
+        return max(([sign * log for log in of_input] for of_input in values.values()), key=fmean, default=[])
     return [-log for log in logs] if required.at_least else logs
 
 
@@ -336,7 +349,8 @@ def _verdict(found: Verification, bounds: Mapping[str, float]) -> str:
         return f"{lost_text}: the setting cannot be used{again}: {found.failure}."
     if found.state == "holds":
         holds = "The gain is proven" if found.predicted else "The gain holds"
-        return f"{holds}: {both} ({found.pairs} fresh pairs)."
+        but = f" But {found.objection}." if found.objection else ""
+        return f"{holds}: {both} ({found.pairs} fresh pairs).{but}"
     if found.state == "undecided":
         after = f"Undecided after {found.pairs} pairs in {show_seconds(found.wall_s)}"
         return f"{after}: {both}. A longer --max-time may tell."
