@@ -119,7 +119,18 @@ def test_bytes(value: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0, "0.0 ms"), (0.0123, "12.3 ms"), (0.99996, "1.00 s"), (1, "1.00 s"), (119.9, "119.90 s"), (120, "2.0 min")],
+    [
+        (0, "0.0 ms"),
+        (0.0123, "12.3 ms"),
+        (0.99996, "1.00 s"),
+        (1, "1.00 s"),
+        (119.9, "119.90 s"),
+        (120, "2.0 min"),
+        (7196, "119.9 min"),
+        (7197, "2.0 h"),
+        (172_799, "48.0 h"),
+        (172_800, "2.0 d"),
+    ],
 )
 def test_seconds(value: float, shown: str) -> None:
     assert show_seconds(value) == shown

@@ -26,7 +26,9 @@ def show_seconds(value: float) -> str:
         return f"{value * 1e3:.1f} ms"
     if abs(value) < 119.995:
         return f"{value:.2f} s"
-    return f"{value / 60:.1f} min"
+    if abs(value) < 7197:
+        return f"{value / 60:.1f} min"
+    return f"{value / 3600:.1f} h" if abs(value) < 48 * 3600 else f"{value / 86400:.1f} d"
 
 
 def percent(ratio: float) -> str:

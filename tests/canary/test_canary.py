@@ -146,6 +146,19 @@ def test_blocks_without_a_ratio_are_counted_and_named() -> None:
     assert line.endswith("control 0, treatment 7.")
 
 
+def test_notes_tell_of_ages_and_of_values_of_groups() -> None:
+    groups = Header(["1", "2"], ["3", "4"], 1.0, False, {"p99": "x"})
+    samples = [Sample(s.time, s.control * 2, s.treatment * 2, s.numbers) for s in samples_of(2 * SAMPLES_PER_BLOCK)]
+    lines = notes(judge_samples(groups, samples, 0, 0.01))
+    assert [line for line in lines if line.startswith("Each group has one value of p99.")]
+    assert not [line for line in lines if "longer than" in line], "4 s are less than the canary has run"
+    for sample in samples:
+        sample.control = [Reading(-7200.0, 100 * MIB, 1.0, 1.0, 1)] * 2
+    lines = notes(judge_samples(groups, samples, 0, 0.01))
+    assert [line for line in lines if line.startswith("The instances of control have run 2.0 h longer than")], lines
+    assert not [line for line in notes(judge_samples(HEADER, samples_of(5), 0, 0.01)) if "Each group" in line]
+
+
 def test_a_restart_makes_no_jump_and_its_warm_up_does_not_count() -> None:
     samples = samples_of(6 * SAMPLES_PER_BLOCK, restart_at=30)
     assert restarts(samples) == (0, 1)

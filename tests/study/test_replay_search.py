@@ -15,6 +15,7 @@ from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.configuration import Config
 from heapwright.study import agreement
 from heapwright.study.agreement import check
+from heapwright.study.options import FRESH_REPLAYS
 from heapwright.tuning import proxy
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
@@ -81,6 +82,23 @@ def test_the_search_is_on_replays_and_its_front_runs_on_the_program(
     assert view.picks["memory"].confirmed["peak_rss_bytes"].verdict == "better"
     assert [e.number for e in view.evaluations if e.replayed]
     assert not any(e.replayed for e in view.evaluations if e.on_front)
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_a_prediction_is_that_of_fresh_replays(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None], gains: bool
+) -> None:
+    """Of many equal settings the luckiest replay gains several per cent. Fresh replays show that it gains nothing."""
+    changes = effect if gains else lambda _settings, _input: {}
+    program = World(effect=changes, noise=0.002, seconds=95.0)
+    replays(quick(World(effect=changes, noise=0.03), program))
+    study = tuning(program, options={"proxy": "auto"})
+    view = study.go(budget_s=900.0)
+    assert not view.picks
+    assert len({r.config for r in study.runs("replay")}) > 20
+    assert FRESH_REPLAYS <= len(study.runs("replay pick")) <= 2 * FRESH_REPLAYS
+    assert ("Replays of the recorded allocations predict peak resident memory" in view.claim) == gains
+    assert ("predict" in view.claim) == gains, view.claim
 
 
 def test_proportional_memory_is_searched_on_replays_too(

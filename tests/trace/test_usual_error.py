@@ -11,6 +11,7 @@ import pytest
 from heapwright.trace.recordings import Recording, RecordingKind, Recordings
 from heapwright.trace.usual_error import (
     CPU_RANK,
+    CPU_RANK_OF_ALL,
     CPU_RANK_PAGE,
     MEASURED_RATE,
     USUAL,
@@ -56,7 +57,10 @@ def test_the_table_has_the_figures_of_its_page(row: UsualError) -> None:
 def test_the_rank_of_cpu_time_is_that_of_its_page() -> None:
     over_all = next(line for line in text_of(CPU_RANK_PAGE).splitlines() if line.startswith("| CPU time |"))
     assert f"{CPU_RANK:.3f} (" in over_all.split("|")[6]
-    assert f"rank {CPU_RANK:.2f}" in time_sentence()
+    [goal] = [line for line in text_of(CPU_RANK_PAGE).splitlines() if line.startswith("| rank of CPU time ")]
+    assert f"above noise {CPU_RANK:.3f} (" in goal
+    assert f"of all changes {CPU_RANK_OF_ALL:.3f} " in goal
+    assert f"rank {CPU_RANK:.2f} for changes above noise, {CPU_RANK_OF_ALL:.2f} for all" in time_sentence()
 
 
 def recorded(*kinds: RecordingKind, threads: int = 1) -> Recordings:

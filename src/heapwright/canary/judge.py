@@ -12,8 +12,9 @@
    only. They share the probability of an error: `_SPENT` for the first three, then `_LATER`/(j (j + 1)) for the j-th
    look after them. All together these are 5 % of each bound, however many looks there are (Bonferroni).
 4. Instances differ without any treatment. With two or more instances on both sides, the interval is also at least that
-   of Welch's test between the instances' means. With one, nothing in the data tells this difference from the
-   treatment's; the bound of the mean allows for one of the standard deviation `_ALLOWED`, and the result says so.
+   of Welch's test between the instances' means. With one, or with one number for a whole group, nothing in the data
+   tells this difference from the treatment's; the bound of the mean allows for one of the standard deviation
+   `_ALLOWED`, and the result says so.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def judge(blocks: Blocks, margin: float) -> Result:
     count = FIRST_LOOK << (looks - 1)
     spent = _spent_at(looks)
     between = _between(blocks, count, _BETWEEN)
-    allowed = _ALLOWED if between is None and blocks.instances[0] else 0.0
+    allowed = _ALLOWED if between is None else 0.0
     middle, low, high, drift = _bounds(every[:count], spent, allowed)
     if between is not None:
         low, high = min(low, middle - between), max(high, middle + between)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,8 @@ class CanaryState:
         restarts: of control and treatment.
         down: instances that are down at the last sample.
         began, last: times of the first and the last sample, in seconds since 1970.
+        control_older_s: how much longer control's instances have run than the treatment's, in seconds (medians);
+            negative if the treatment's have.
     """
 
     header: Header
@@ -40,6 +43,7 @@ class CanaryState:
     down: list[str]
     began: float
     last: float
+    control_older_s: float = 0.0
 
     @property
     def has_single_instance(self) -> bool:
@@ -70,7 +74,13 @@ def judge_samples(header: Header, samples: list[Sample], warm_up_s: float, margi
         [name for names, rows in sides for name, row in zip(names, rows, strict=True) if row is None],
         samples[0].time if samples else 0.0,
         last.time if last else 0.0,
+        _control_older_s(last) if last else 0.0,
     )
+
+
+def _control_older_s(sample: Sample) -> float:
+    starts = [[row.started for row in rows if row is not None] for rows in (sample.control, sample.treatment)]
+    return statistics.median(starts[1]) - statistics.median(starts[0]) if all(starts) else 0.0
 
 
 def starts_of(header: Header, samples: list[Sample]) -> dict[str, float]:

@@ -59,9 +59,9 @@ def summarise(values: Sequence[float]) -> Summary:
 def relative_noise(values: Sequence[float]) -> float:
     """Estimate the relative standard deviation of repeated runs robustly.
 
-    It is 1.4826 times the median absolute deviation of the logarithms, corrected for few values. That is 0 if more than half of the values are
-    equal; if the others are near them (within 1 %), it is the standard deviation instead. 0 if a value is not positive
-    or there is only one.
+    It is 1.4826 times the median absolute deviation of the logarithms, corrected for few values. That is 0 if more than
+    half of the values are equal; if the others are near them (within 1 %), it is the standard deviation instead. 0 if a
+    value is not positive or there is only one.
     """
     array = np.asarray(values, dtype=float)
     if len(array) < 2 or (array <= 0).any():

@@ -65,6 +65,18 @@ def notes(found: CanaryState) -> list[str]:
             "One group has a single instance: a difference between the instances that does not come from the treatment"
             " (their share of the load, their age) is part of the result."
         )
+    elif found.header.numbers:
+        names = ", ".join(visible(name) for name in found.header.numbers)
+        lines.append(
+            f"Each group has one value of {names}. So differences between instances of a group are not in the interval;"
+            " those above 0.6 % are part of the result."
+        )
+    if abs(found.control_older_s) > found.sampled_s:
+        older, younger = ("control", "treatment") if found.control_older_s > 0 else ("treatment", "control")
+        lines.append(
+            f"The instances of {older} have run {show_seconds(abs(found.control_older_s))} longer than those of"
+            f" {younger}. Where memory grows with age, this is part of the result: restart both groups together."
+        )
     for name, blocks in found.blocks.items():
         sums = blocks.sum_without_ratio
         if any(sums):

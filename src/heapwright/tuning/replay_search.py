@@ -21,7 +21,7 @@ from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.replays import Replays
-from heapwright.experiment.stats import summarise
+from heapwright.experiment.stats import ratio_interval, summarise
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.search import pareto
 from heapwright.study import agreement
@@ -63,16 +63,21 @@ class ReplaySearch:
         self._checks = 0
         self._next_check = 0
         self._recording_only = False  # there is no time for runs of the program besides the recording
-        self._search_done: Search | None = None
+        self._replayed_again: Candidate | None = None
 
     def predict(self) -> Candidate | None:
-        """The best setting by the prediction of replays, without runs of the program; None if none is better."""
+        """The best setting by the prediction of replays, without runs of the program; None if none is better.
+
+        Its figures are those of fresh replays: of many settings, the best one is also the luckiest.
+        """
         self._recording_only = True
         self.run()
-        if self._search_done is None or self._why:
+        found = None if self._why else self._replayed_again
+        if found is None:
             return None
-        picks = choose_picks(self._search_done.feasible(), aims_of(self.options))
-        return next(iter(picks.values()), None)
+        logs = [found.logs.get(objective, {}) for objective in self.options.objectives]
+        gains = any(any(groups.values()) and ratio_interval(groups, self.options.seed).high < 1 for groups in logs)
+        return found if gains else None
 
     def run(self) -> bool:
         """Search on replays; whether that completed the search. Stored runs answer at once.
@@ -109,7 +114,9 @@ class ReplaySearch:
         budget = session.budget
         end_s = budget.limit_s
         share = opt.REPLAY_SHARE_BESIDE if has_extras(self._whole_space) else opt.REPLAY_SHARE
-        budget.limit_s = budget.spent_s + (1.0 if self._recording_only else share) * (end_s - budget.spent_s)
+        budget.limit_s = budget.spent_s + (opt.REPLAY_SHARE_ALONE if self._recording_only else share) * (
+            end_s - budget.spent_s
+        )
         program = agreement.program_values(session.calibrated)
 
         def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
@@ -121,8 +128,9 @@ class ReplaySearch:
             blocks = Blocks(store, runner, self.options.seed, session.progress, budget)
             search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, read))
             self._search(search)
-        self._search_done = search
-        budget.limit_s = end_s
+            budget.limit_s = end_s
+            if self._recording_only and not self._why:
+                self._replay_pick_again(search)
         store.update(
             proxy={
                 "used": True,
@@ -175,6 +183,20 @@ class ReplaySearch:
             search_on(session, search, first, lambda: self._holds(search))
         if not self._why and not self._checks:  # a short search has not been checked yet
             self._check(search)
+
+    def _replay_pick_again(self, search: Search) -> None:
+        """Replay the best setting again, in fresh pairs with the default."""
+        picks = choose_picks(search.feasible(), aims_of(self.options))
+        pick = next(iter(picks.values()), None)
+        if pick is None or search.evaluator.read is None:
+            return
+        group = [self.session.default, pick.config]
+        inputs = self.session.workload.train
+        blocks = search.evaluator.blocks
+        blocks.phase(Phase.REPLAY_PICK, opt.FRESH_REPLAYS * len(group) * len(inputs))
+        first = blocks.first_block(Phase.REPLAY_PICK, group)
+        runs = blocks.measure_all(Phase.REPLAY_PICK, first, [group] * opt.FRESH_REPLAYS, inputs)
+        self._replayed_again = search.evaluator.read(runs).get(pick.config.id)
 
     def _say_errors(self, search: Search) -> None:
         """Compare replays of each allocator at its defaults with the program's runs; tell the user of large errors."""

@@ -35,7 +35,6 @@ from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import ExtraSpace, Session
 
 
-
 def find_extras(session: Session, busiest: str) -> None:
     """Look for the program's runtime, unless an earlier session did, and tell the user about it.
 
