@@ -52,10 +52,14 @@ def test_budgets_that_are_none(text: str) -> None:
     assert caught.value.status == 2
 
 
-@pytest.mark.parametrize("text", ["0", "0s", "0.0h"])
-def test_budgets_of_nothing(text: str) -> None:
-    with pytest.raises(UsageError, match="--budget must be"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("0", "must be at least 1 evaluation"), ("0s", "'0s' is not longer than 0 s"), ("0.0h", "not longer than 0 s")],
+)
+def test_budgets_of_nothing(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
         parse_budget(text)
+    assert caught.value.hint
 
 
 @given(st.text(max_size=12))

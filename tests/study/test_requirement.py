@@ -73,8 +73,8 @@ def test_a_stored_requirement_is_read_again(metric: str, bound: float, relative:
         ("p99", "is not METRIC <= BOUND"),
         ("p99 = 3", "is not METRIC <= BOUND"),
         ("nothing <= 3", "nothing"),
-        ("p99 <= 3MiB", "no unit of p99_ms"),
-        ("exit_code <= 0", "is no number"),
+        ("p99 <= 3MiB", "not a unit of p99_ms"),
+        ("exit_code <= 0", "is not a number"),
         ("load_errors <= 1.1x", "has no ratio"),
     ],
 )

@@ -111,7 +111,7 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", runtime.name):
         return "name", "use lower-case letters, digits, '-' and '_'"
     if not (runtime.libraries or runtime.symbols or runtime.texts):
-        return "libraries", "a file name is no evidence: give libraries, symbols or texts"
+        return "libraries", "a file name is not evidence: give libraries, symbols or texts"
     for key in ("names", "libraries", "version", "version_names"):
         for pattern in getattr(runtime, key):
             try:

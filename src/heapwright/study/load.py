@@ -210,7 +210,7 @@ def _beside(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[s
 
 
 def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recordings: Recordings | None) -> str:
-    """The claim of a study that is no landscape, in one sentence; of recordings with the error and the next step."""
+    """The claim of a study that is not a landscape, in one sentence; of recordings with the error and the next step."""
     meta = store.meta
     if meta.managed.get("reach") == "none" and not meta.runtimes:
         return str(meta.managed["sentence"])

@@ -173,14 +173,14 @@ def parse_requirement(text: str) -> Requirement:
     name, sign, number, unit = match.groups()
     metric = find_metric(name)
     if metric.kind == "output":
-        raise UsageError(f"--require: '{metric.key}' is no number")
+        raise UsageError(f"--require: '{metric.key}' is not a number")
     relative = unit == "x"
     if relative and metric.key == "load_errors":
         raise UsageError("--require: load_errors may be 0, so it has no ratio", "give a number: 'load_errors <= 0'")
     scale = 1.0 if relative else _UNITS.get(metric.unit, {"": 1.0}).get(unit)
     if scale is None:
         known = ", ".join(filter(None, _UNITS.get(metric.unit, {}))) or "none"
-        raise UsageError(f"--require: '{unit}' is no unit of {metric.key}", f"units: {known}; or 1.05x for a ratio")
+        raise UsageError(f"--require: '{unit}' is not a unit of {metric.key}", f"units: {known}; or 1.05x for a ratio")
     return Requirement(metric.key, float(number) * scale, relative, sign == ">=")
 
 
