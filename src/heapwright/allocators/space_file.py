@@ -124,7 +124,12 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
 
 
 def _pair_trouble(pair: str, sharing: int) -> str:
-    """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
+    """Return what is wrong with the notation of a setting, or empty.
+
+    Args:
+        pair: the notation.
+        sharing: the number of settings in its variable; 0 if it has one of its own.
+    """
     if set(written(pair, "", "")) & {"{", "}"}:
         return f"'{pair}' may contain {{key}}, {{value}} and {{hex}} but no other brace"
     start = written(pair, "KEY", "")

@@ -40,8 +40,8 @@ class Check:
     def fails(self) -> str:
         """Why the search must not rely on replays, or empty."""
         return "; ".join(
-            f"replays rank {METRICS[a.metric].label} in another order than the program (rank correlation {a.rank:+.2f} over"
-            f" {len(a.pairs)} settings)"
+            f"replays rank {METRICS[a.metric].label} in another order than the program (rank correlation {a.rank:+.2f}"
+            f" over {len(a.pairs)} settings)"
             for a in self.by_objective
             if a.verdict == "fails" and a.rank is not None
         )

@@ -78,7 +78,14 @@ _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
 class ClaimBasis(NamedTuple):
-    """The last arguments of `claim.pick_claim`."""
+    """The facts that a claim states besides its confirmation.
+
+    Attributes:
+        inputs: number of test inputs.
+        margin: equivalence margin, as a share.
+        part: the part of a run that was measured; empty for whole runs.
+        replays: whether the pairs are replays.
+    """
 
     inputs: int
     margin: float

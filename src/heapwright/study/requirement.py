@@ -4,8 +4,8 @@
     METRIC <= 64MiB     at most this value, in the metric's unit; also >=
 
 The search treats a setting as worse that breaks a requirement in the runs so far, so it is not picked. Fresh runs then
-decide: a requirement is kept if the whole 95 % interval lies within the bound, broken if it lies wholly beyond, and
-otherwise not shown. A pick that is shown to break one is not recommended.
+decide: a requirement is met if the whole 95 % interval lies within the bound, not met if it lies wholly beyond, and
+otherwise not known. A pick that does not meet one is not recommended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heapwright.errors import UsageError
 from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.stats import ALPHA
 from heapwright.metrics import METRICS, find_metric
-from heapwright.study.view import Confirmation, Pick, Reference, RequirementResult, State
+from heapwright.study.view import MET, Confirmation, Pick, Reference, RequirementResult, State
 
 _FORM = re.compile(r"\s*([A-Za-z0-9_]+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*(x|[A-Za-zµ/%]*)\s*")
 _UNITS = {
@@ -206,11 +206,11 @@ def with_requirements(
     for name, row in rows.items():
         seen = confirmed.get(row.config.id)
         results = [r.judge(seen or {}, fresh.get(row.config.id)) for r in requires]
-        said = "".join(f" Requirement {r.state}: {r.text} ({r.shown})." for r in results) if seen else ""
+        said = "".join(f" Requirement {MET[r.state]}: {r.text} ({r.shown})." for r in results) if seen else ""
         found[name] = dataclasses.replace(row, requirements=results, claim=f"{row.claim}{said}")
     return found
 
 
 def objection(results: Sequence[RequirementResult]) -> str:
     """Why a proven setting breaks a requirement, in one clause; empty if none is shown to be broken."""
-    return "; ".join(f"it breaks the requirement {r.text} ({r.shown})" for r in results if r.state == "broken")
+    return "; ".join(f"it does not meet the requirement {r.text} ({r.shown})" for r in results if r.state == "broken")

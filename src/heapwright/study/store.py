@@ -130,7 +130,7 @@ class Store:
         return trace_folder(self.path)
 
     def checkpoint(self) -> None:
-        """Moves everything that SQLite keeps beside the file into it."""
+        """Moves the content of the write-ahead log into the study file."""
         with self._saving():
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -94,8 +94,8 @@ class Plan:
             return f"{one} The study takes about {show_estimate(self.total_s)}: {runs}."
         if self.predicts:
             return (
-                f"{one} {self.lack()} With the given budget heapwright records the program once, searches on replays and"
-                " reports a prediction without proof."
+                f"{one} {self.lack()} With the given budget heapwright records the program once, searches on replays"
+                " and reports a prediction without proof."
             )
         return f"{one} {self.lack()}"
 
