@@ -56,7 +56,9 @@ def load_plugin(group: str, name: str) -> Any:
     if not points:
         return None
     if len(points) > 1:
-        raise HeapwrightError(f"several packages offer '{name}' in {group}: {', '.join(sorted(points))}")
+        raise HeapwrightError(
+            f"several packages offer '{name}' in {group}: {', '.join(sorted(points))}", "uninstall all but one of them"
+        )
     ((value, point),) = points.items()
     try:
         return point.load()

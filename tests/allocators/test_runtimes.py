@@ -267,7 +267,7 @@ def test_the_users_options_stay(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('libraries = ', 'names = ["x"]\n#'), "a file name is no evidence"),
+        (('libraries = ', 'names = ["x"]\n#'), "a file name is not evidence"),
         (("'toy-(\\d+)'", "'toy'"), "must have one group"),
         (('names = ["toy"]', 'names = ["("]'), "is not a regular expression"),
         (('name = "toy"', 'name = "to.y"'), "lower-case"),

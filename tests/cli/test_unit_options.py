@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +65,18 @@ def test_percentages_that_are_none(text: str) -> None:
 
 @given(st.text(max_size=8))
 def test_any_text_is_a_number_or_refused(text: str) -> None:
-    for read in (positive, seconds, _percent, _pairs):
+    checks: list[tuple[Callable[[str], Any], Callable[[Any], bool]]] = [
+        (positive, lambda count: count >= 1),
+        (seconds, lambda time: 0 < time < math.inf),
+        (_percent, lambda share: 0 <= share < 0.5),
+        (_pairs, lambda pairs: 6 <= pairs[0] <= pairs[1]),
+    ]
+    for read, is_valid in checks:
         try:
             value = read(text)
         except argparse.ArgumentTypeError:
             continue
-        assert value is not None
+        assert is_valid(value), read
 
 
 @pytest.mark.parametrize("text", ["²", "1_0", "0", "-1", "1.0", " 1", ""])

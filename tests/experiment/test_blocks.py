@@ -81,7 +81,9 @@ def test_an_output_that_changes_by_itself_is_not_compared() -> None:
     program = FakeProgram(lambda _, count: outcome(str(count)))
     made = blocks(program)
     made.measure_all("calibrate", 0, [CONFIGS[:1]] * 2, INPUTS)
-    assert not any(r.failure for r in made.measure("search", 0, CONFIGS, INPUTS))
+    runs = made.measure("search", 0, CONFIGS, INPUTS)
+    assert len(runs) == len(CONFIGS) * len(INPUTS)
+    assert not any(r.failure for r in runs)
 
 
 def test_the_default_may_fail_twice_but_not_three_times() -> None:

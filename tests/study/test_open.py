@@ -52,10 +52,14 @@ def test_budgets_that_are_none(text: str) -> None:
     assert caught.value.status == 2
 
 
-@pytest.mark.parametrize("text", ["0", "0s", "0.0h"])
-def test_budgets_of_nothing(text: str) -> None:
-    with pytest.raises(UsageError, match="--budget must be"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("0", "must be at least 1 evaluation"), ("0s", "'0s' is not longer than 0 s"), ("0.0h", "not longer than 0 s")],
+)
+def test_budgets_of_nothing(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
         parse_budget(text)
+    assert caught.value.hint
 
 
 @given(st.text(max_size=12))
@@ -180,12 +184,14 @@ def test_a_long_command_does_not_make_a_long_message(begin: Callable[..., Option
     assert len(caught.value.message) < 400
 
 
-def test_other_words_about_a_parameter_are_no_other_space(begin: Callable[..., Options]) -> None:
+def test_other_words_about_a_parameter_are_no_other_space(begin: Callable[..., Options], tmp_path: Path) -> None:
     begin()
+    first = (tmp_path / "s.study").stat().st_ino
     allocator = toy_allocator()
     params = [msgspec.structs.replace(p, explain="Said better.", hazard="Less.") for p in allocator.file.param]
     gates = [msgspec.structs.replace(g, explain="Said better.") for g in allocator.file.gate]
     begin(allocator=replace(allocator, file=msgspec.structs.replace(allocator.file, param=params, gate=gates)))
+    assert (tmp_path / "s.study").stat().st_ino == first, "the same study continues"
 
 
 def test_another_parameter_space_is_refused(begin: Callable[..., Options]) -> None:

@@ -42,7 +42,7 @@ def test_a_longer_program_fills_the_budget() -> None:
 def test_a_long_program_gets_a_prediction_and_the_budget_for_a_proof() -> None:
     proof, predicts, _, sentence = plan_for(95.0)
     assert (proof, predicts) == (False, True)
-    assert "10 min hold 6; a proof needs --budget " in sentence
+    assert "A time budget of 10 min holds 6 runs; a proof needs --budget " in sentence
     advised = sentence.partition("--budget ")[2].partition(".")[0]
     hours = float(advised.removesuffix("h").removesuffix("m")) / (1 if advised.endswith("h") else 60)
     assert plan_for(95.0, hours * 3600)[0], "the advised budget holds a proof"

@@ -52,9 +52,9 @@ def test_a_fault_of_an_own_method_names_it(heapwright: Heapwright, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", str(package))
     for method, message in {
         "fails": f"the search method 'fails' fails: ValueError: my fault ({package}/other_package.py, line ",
-        "outside": "'outside' proposes [99, 99, 99], which is no point of the space: it needs 3 levels",
-        "fraction": "'fraction' proposes [0.5, 0.5, 0.5], which is no point of the space",
-        "nothing": "the search method 'nothing' fails: ask returns None, which is no list of points",
+        "outside": "'outside' proposes [99, 99, 99], which is not a point of the space: it needs 3 levels",
+        "fraction": "'fraction' proposes [0.5, 0.5, 0.5], which is not a point of the space",
+        "nothing": "the search method 'nothing' fails: ask returns None, which is not a list of points",
         "half": "the search method 'half' (Half) has no method 'tell'",
     }.items():
         study = ["--study", f"{method}.study", "--params", "mxfast,top_pad"]

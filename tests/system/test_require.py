@@ -41,7 +41,7 @@ def test_a_requirement_bounds_the_pick(heapwright: Heapwright, program: Callable
 
     done = heapwright("verify", "s.study", "--max-time", "60s", "--json", "v.json")
     assert done.status == 0, done.err
-    assert "Requirement kept: peak_heap <= 1.5x" in done.out
+    assert "Requirement met: peak_heap <= 1.5x" in done.out
     assert [line.split()[-1] for line in done.out.splitlines()[-2:]] == ["met", "met"]
     done = heapwright("apply", "s.study")
     assert (done.status, done.err) == (0, "")

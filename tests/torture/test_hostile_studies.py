@@ -29,7 +29,7 @@ def other_tables(db: sqlite3.Connection, table: str, instead: str) -> None:
 
 
 # Of each case, the change to a valid study, and a part of the error message that it must give.
-WRONG_TYPE = "a run record has a column of the wrong type"
+WRONG_TYPE = "has a value of the wrong type"
 
 SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
     "a view without end": (
@@ -68,7 +68,7 @@ SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
         "is damaged: ",
     ),
     "NaN": (lambda db: db.execute("UPDATE run SET metrics = '{\"cpu_s\": NaN}'"), "is damaged: NaN"),
-    "infinity": (lambda db: db.execute("UPDATE run SET elapsed_s = 9e999"), WRONG_TYPE),
+    "infinity": (lambda db: db.execute("UPDATE run SET elapsed_s = 9e999"), "infinite value: elapsed_s"),
     "numbers of 5000 digits": (
         lambda db: db.execute("UPDATE run SET metrics = ?", ('{"cpu_s": ' + "9" * 5000 + "}",)),
         "is damaged: ",
@@ -104,11 +104,11 @@ SPOILT: dict[str, tuple[Callable[[sqlite3.Connection], object], str]] = {
     ),
     "negative memory": (
         lambda db: db.execute("UPDATE run SET metrics = '{\"peak_rss_bytes\": -1e308, \"cpu_s\": -1}'"),
-        "is damaged: a run record has a number that no measurement gives",
+        "has a negative or infinite value: peak_rss_bytes",
     ),
     "a course of another length": (
         lambda db: db.execute("UPDATE run SET series = '{\"t\": [1], \"rss\": [], \"heap\": [1], \"vm\": [1]}'"),
-        "is damaged: a run record has a number that no measurement gives",
+        "has an invalid series of memory over time",
     ),
 }  # fmt: skip
 VERBS = (["report"], ["apply"], ["run"], ["apply", "--format", "json"])

@@ -100,7 +100,7 @@ def test_what_to_tell_of_a_program_that_fails_by_itself(make: Make) -> None:
 
 def test_an_exit_status_may_be_meant(make: Make, tmp_path: Path) -> None:
     """`grep` without a match: both ways to say so are named, and --stdin where nothing was read."""
-    status = "if status 1 is no failure: --success 0,1, or success = [0, 1] in a workload file"
+    status = "if status 1 is not a failure: --success 0,1, or success = [0, 1] in a workload file"
     empty = "if it reads standard input, which is empty here: --stdin FILE"
     assert advice(run(make("exit 1"))) == f"{status}; {empty}"
     assert advice(run(make("echo why >&2; exit 1"))) == f"{status}; {empty}"
@@ -109,7 +109,7 @@ def test_an_exit_status_may_be_meant(make: Make, tmp_path: Path) -> None:
     executor = make("exit 3", success=[0, 1])
     executor.workload = dataclasses.replace(executor.workload, path="/w.toml")
     assert advice(run(executor)) == (
-        "if status 3 is no failure: success = [0, 1, 3] in a workload file;"
+        "if status 3 is not a failure: success = [0, 1, 3] in a workload file;"
         ' if it reads standard input, which is empty here: stdin = "FILE"'
     )
     assert run(make("exit 1", success=[0, 1])).hint == ""

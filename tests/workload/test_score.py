@@ -31,7 +31,7 @@ def test_a_command_prints_the_number(make: Make) -> None:
     [
         ("echo it went wrong >&2; exit 4", "no objective: exit status 4: it went wrong"),
         ("true", "no objective: the command printed nothing"),
-        ("echo 3 apples", "no objective: the command printed 'apples' last, which is no number"),
+        ("echo 3 apples", "no objective: the command printed 'apples' last, which is not a number"),
         ("echo -1", "no objective: -1 is not a number above 0 and below 1e+24"),
         ("echo 1e30", "no objective: 1e+30 is not a number above 0 and below 1e+24"),
         ("echo nan", "no objective: nan is not a number above 0 and below 1e+24"),

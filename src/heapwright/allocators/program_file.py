@@ -78,7 +78,7 @@ def family_in(data: mmap.mmap) -> str:
 
 
 def read_program(program: str) -> ProgramFile | None:
-    """Reads a program, or the interpreter of a script; None if it cannot be found or read, or is no program.
+    """Reads a program, or the interpreter of a script; None if it cannot be found or read, or is not a program.
 
     Args:
         program: a path, or a name on PATH.
@@ -131,7 +131,7 @@ _BANNER = re.compile(rb"GNU C Library [^\0]{0,100}release version (\d+\.\d+)")
 
 
 def read_mapped(path: Path) -> MappedFile | None:
-    """Read a file that a process has mapped; None if it cannot be read or is no ELF file of our byte order."""
+    """Read a file that a process has mapped; None if it cannot be read or is not an ELF file of our byte order."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data[:4] != b"\x7fELF" or data[5] != 1:

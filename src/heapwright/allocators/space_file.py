@@ -111,7 +111,7 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", runtime.name):
         return "name", "use lower-case letters, digits, '-' and '_'"
     if not (runtime.libraries or runtime.symbols or runtime.texts):
-        return "libraries", "a file name is no evidence: give libraries, symbols or texts"
+        return "libraries", "a file name is not evidence: give libraries, symbols or texts"
     for key in ("names", "libraries", "version", "version_names"):
         for pattern in getattr(runtime, key):
             try:
@@ -124,7 +124,12 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
 
 
 def _pair_trouble(pair: str, sharing: int) -> str:
-    """What is wrong with how a setting is written, in a variable that so many settings share (0: its own)."""
+    """Return what is wrong with the notation of a setting, or empty.
+
+    Args:
+        pair: the notation.
+        sharing: the number of settings in its variable; 0 if it has one of its own.
+    """
     if set(written(pair, "", "")) & {"{", "}"}:
         return f"'{pair}' may contain {{key}}, {{value}} and {{hex}} but no other brace"
     start = written(pair, "KEY", "")

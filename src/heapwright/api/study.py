@@ -127,6 +127,6 @@ def open_study(path: str | os.PathLike[str]) -> Study:
     """Open a study for reading.
 
     Raises:
-        HeapwrightError: the file is missing, is no study, is damaged, or is another version's.
+        HeapwrightError: the file is missing, is not a study, is damaged, or is another version's.
     """
     return Study(Path(path))

@@ -1,8 +1,8 @@
 """Judges the blocks of a canary: an interval for the ratio of treatment and control that may be looked at repeatedly.
 
-1. Both sides of a block see the same moments, so a load that they share cancels in the ratio. What remains is noise of
-   the instances, and is correlated. `level.py` fits a level, a drift and the correlation, and gives an interval that
-   allows for an unknown correlation.
+1. Both sides of a block see the same moments, so a load that they share cancels in the ratio. The remaining
+   noise comes from the instances and is correlated. `level.py` fits a level, a drift and the correlation, and gives an
+   interval that allows for an unknown correlation.
 2. The difference may drift. A claim needs three bounds on one side of 1: of the mean (two-sided), of the fitted line
    at its start (one-sided), and, at `_END`, of the line at its end. Two equal instances that drift apart are equal at
    the start, so the second bound errs at most as often as its probability under a steady drift with short noise. The

@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     writes_stdout(args)  # refuses two results
     benchmarks = choose_benchmarks(args.suite, args.quick)
     if args.plots and args.plots.exists() and not args.plots.is_dir():
-        raise UsageError(f"--plots {args.plots} is not a directory")
+        raise UsageError(f"--plots {args.plots} is not a directory", "name an existing directory, or leave --plots out")
     args.threads = args.threads or list(_QUICK if args.quick else _FULL)
     args.rounds = args.rounds or (3 if args.quick else 5)
     allocators = repeated(chosen_allocators(args.allocators, repeats=True))

@@ -259,8 +259,8 @@ def _read_workload(args: argparse.Namespace) -> Workload:
 def open_workload(args: argparse.Namespace, keep: Path | None = None, before: str = "") -> Iterator[Workload]:
     """Read the workload (see `read_workload`) and give every run its standard input.
 
-    It sets `args.stdin` to the value of --stdin by which the same command line names that input again ('-' if the
-    copy is temporary), and `args.waited_s` to the seconds that reading the input took.
+    It sets `args.stdin` to the value of --stdin that names the same input again; '-' if the copy is temporary. It sets
+    `args.waited_s` to the seconds that reading the input took.
 
     Args:
         args: the command line.

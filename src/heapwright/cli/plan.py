@@ -48,9 +48,9 @@ example, when the array has ended:
 """
 
 
-def _parser(verbs: Any, name: str, help_: str, epilog: str = "") -> argparse.ArgumentParser:
+def _parser(verbs: Any, name: str, help_: str, description: str, epilog: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(
-        name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", epilog=epilog or None,
+        name, help=help_, description=description, epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("folder", type=Path, metavar="DIR", help="the directory of the plan, on a shared file system")
@@ -59,7 +59,10 @@ def _parser(verbs: Any, name: str, help_: str, epilog: str = "") -> argparse.Arg
 
 def add_parser(verbs: Any) -> None:
     """Add the three verbs to the command line."""
-    parser = _parser(verbs, "plan", "write the next blocks of a study as files, for job arrays", _EPILOG)
+    parser = _parser(
+        verbs, "plan", "write the next blocks of a study as files, for job arrays",
+        "Writes the next blocks of a study as files, for job arrays.", _EPILOG,
+    )  # fmt: skip
     parser.add_argument(
         "--blocks",
         type=positive,
@@ -71,10 +74,13 @@ def add_parser(verbs: Any) -> None:
         "words", nargs=argparse.REMAINDER, metavar="VERB …", help=f"{' or '.join(_PLANNED)}, and its options"
     )
     parser.set_defaults(run=run_plan, takes_command=True)
-    parser = _parser(verbs, "run-one", "run one block of a plan", _ONE)
+    parser = _parser(verbs, "run-one", "run one block of a plan", "Runs one block of a plan.", _ONE)
     parser.add_argument("number", type=_number, metavar="N", help="number of the block, from 0")
     parser.set_defaults(run=run_one)
-    parser = _parser(verbs, "collect", "collect the results of a plan, write the next blocks", _COLLECT)
+    parser = _parser(
+        verbs, "collect", "collect the results of a plan, write the next blocks",
+        "Stores the results of a plan and writes its next blocks.", _COLLECT,
+    )  # fmt: skip
     parser.set_defaults(run=run_collect)
 
 

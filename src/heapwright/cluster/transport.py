@@ -234,7 +234,7 @@ def unmet_requirements(needs: MachineRequirements, word: str, search_path: str |
 
     reasons = []
     if needs.version != __version__:
-        reasons.append(f"it has heapwright {__version__}, but needs {needs.version}")
+        reasons.append(f"it has heapwright {__version__}, but the study needs {needs.version}")
     for path, wanted in needs.libraries.items():
         found = library_id(path)
         if found != wanted:

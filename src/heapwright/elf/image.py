@@ -120,7 +120,7 @@ def read_file(path: Path) -> Image:
     """Opens an ELF file.
 
     Raises:
-        HeapwrightError: it cannot be read, or is no ELF file or a damaged one.
+        HeapwrightError: it cannot be read, or is not an ELF file, or a damaged one.
     """
     try:
         content = path.read_bytes()
@@ -135,7 +135,7 @@ def read_image(content: bytes, name: str) -> Image:
     """Reads an ELF file that is in memory.
 
     Raises:
-        HeapwrightError: it is no ELF file or a damaged one.
+        HeapwrightError: it is not an ELF file, or a damaged one.
     """
     if content[:4] != b"\x7fELF":
         raise HeapwrightError(f"{name} is not an ELF file")

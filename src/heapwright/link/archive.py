@@ -29,7 +29,7 @@ class Archive:
     """An archive; its members are read when they are first asked for.
 
     Raises:
-        HeapwrightError: it is no archive or a damaged one, or a member of a thin archive is missing.
+        HeapwrightError: it is not an archive, or a damaged one, or a member of a thin archive is missing.
     """
 
     def __init__(self, path: Path, content: bytes) -> None:

@@ -61,7 +61,7 @@ class PluginStrategy:
             return [self._checked(point) for point in points]
         except TypeError:
             raise HeapwrightError(
-                f"the search method '{self._name}' fails: ask returns {points!r}, which is no list of points"
+                f"the search method '{self._name}' fails: ask returns {points!r}, which is not a list of points"
             ) from None
 
     def tell(self, observations: Sequence[Observation]) -> None:
@@ -88,7 +88,7 @@ class PluginStrategy:
             levels = ()
         if not fits(levels, self._space):
             raise HeapwrightError(
-                f"the search method '{self._name}' proposes {point!r}, which is no point of the space: it needs"
+                f"the search method '{self._name}' proposes {point!r}, which is not a point of the space: it needs"
                 f" {len(self._space.sizes)} levels of at least 0 and at most {self._space.sizes}"
             )
         return levels

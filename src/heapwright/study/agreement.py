@@ -40,7 +40,8 @@ class Check:
     def fails(self) -> str:
         """Why the search must not rely on replays, or empty."""
         return "; ".join(
-            f"it ranks {METRICS[a.metric].label} otherwise than the program ({a.rank:+.2f} in {len(a.pairs)} settings)"
+            f"replays rank {METRICS[a.metric].label} in another order than the program (rank correlation {a.rank:+.2f}"
+            f" over {len(a.pairs)} settings)"
             for a in self.by_objective
             if a.verdict == "fails" and a.rank is not None
         )
@@ -131,8 +132,9 @@ def errors_sentence(errors: Sequence[AnchorError]) -> str:
     if not any(error.beyond_chance for error in errors):
         return f"Replays of its allocators at their defaults are within {FAITHFUL:.0%} of the program (worst: {where})."
     return (
-        f"Replays of this program are not faithful: they miss it by more than {FAITHFUL:.0%} (worst: {where}). The"
-        " search shifts their predictions to the measured values, and goes on to check their order on the program."
+        "Replays of this program are not faithful: their memory differs from the program's by more than"
+        f" {FAITHFUL:.0%} (worst: {where}). The search shifts their predictions to the measured values, and goes on to"
+        " check their order on the program."
     )
 
 

@@ -82,7 +82,7 @@ def pick_claim(
 
 
 def _costs_elsewhere(confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
-    """A sentence about metrics that are no objectives and clearly grow: a gain of memory may double a latency."""
+    """A sentence about metrics that are not objectives and clearly grow: a gain of memory may double a latency."""
     known = [m for m in _ELSEWHERE if m in confirmed and m not in objectives]
     higher = [m for m in known if confirmed[m].low >= _MIN_HIGHER_RATIO and _MORE_EXACT.get(m) not in known]
     if not higher:

@@ -83,7 +83,7 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
     """
     options = store.meta.study_options
     if not options.axes:
-        raise HeapwrightError(f"{store.path} is no landscape", "'heapwright landscape' makes one")
+        raise HeapwrightError(f"{store.path} is not a landscape", "'heapwright landscape' makes one")
     from heapwright.allocators.space_spec import SpaceFile
 
     metric = metric or options.objectives[0]

@@ -78,7 +78,14 @@ _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
 class ClaimBasis(NamedTuple):
-    """The last arguments of `claim.pick_claim`."""
+    """The facts that a claim states besides its confirmation.
+
+    Attributes:
+        inputs: number of test inputs.
+        margin: equivalence margin, as a share.
+        part: the part of a run that was measured; empty for whole runs.
+        replays: whether the pairs are replays.
+    """
 
     inputs: int
     margin: float
@@ -210,7 +217,7 @@ def _beside(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[s
 
 
 def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recordings: Recordings | None) -> str:
-    """The claim of a study that is no landscape, in one sentence; of recordings with the error and the next step."""
+    """The claim of a study that is not a landscape, in one sentence; of recordings with the error and the next step."""
     meta = store.meta
     if meta.managed.get("reach") == "none" and not meta.runtimes:
         return str(meta.managed["sentence"])

@@ -194,7 +194,7 @@ def put_aside(path: Path) -> Path:
     """Rename a study, with the files beside it, so that a new one can begin. Return its new path, NAME.1.study or so.
 
     Raises:
-        HeapwrightError: another process has it open, or it is no study.
+        HeapwrightError: another process has it open, or it is not a study.
     """
     with open_study(path) as store:  # fails while another process is at it
         store.checkpoint()

@@ -103,6 +103,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # These may differ when a study resumes: they change its length and its advice, not its measurements.
 EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices", "requires")
 
+_BUDGETS = "for example 200, 90s, 15m or 2h"
+
 
 def parse_budget(text: str) -> tuple[int, float]:
     """'200' → (200, 0), '10m' → (0, 600).
@@ -112,14 +114,14 @@ def parse_budget(text: str) -> tuple[int, float]:
     """
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)(s|m|min|h|d)?", text.strip())
     if match is None or (match[2] is None and "." in match[1]):
-        raise UsageError(f"--budget '{text}' is neither a count nor a time", "for example 200, 90s, 15m or 2h")
+        raise UsageError(f"--budget '{text}' is neither a count nor a time", _BUDGETS)
     if match[2] is None:
         if int(match[1]) < 1:
-            raise UsageError("--budget must be at least 1 evaluation")
+            raise UsageError("--budget must be at least 1 evaluation", _BUDGETS)
         return int(match[1]), 0.0
     seconds = float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[match[2]]
     if seconds <= 0:
-        raise UsageError("--budget must be longer than no time")
+        raise UsageError(f"--budget '{text}' is not longer than 0 seconds", "for example 90s, 15m or 2h")
     return 0, seconds
 
 

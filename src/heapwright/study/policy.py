@@ -79,10 +79,10 @@ class Policy(msgspec.Struct, frozen=True):
         return found
 
     def objection(self, confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
-        """Why a proven setting is no good advice, in one clause; empty if it is.
+        """Why a proven setting is not good advice, in one clause; empty if it is.
 
         Args:
-            confirmed: metric → confirmation; limits hold for metrics that are no objectives too.
+            confirmed: metric → confirmation; limits hold for metrics that are not objectives too.
         """
         for metric, c in confirmed.items():
             limit = self._find(self.limits, metric, math.inf)

@@ -189,8 +189,8 @@ def sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:
     """The prefix that the study measured, and the result of the whole run, in words."""
     labels = " and ".join(METRICS[m].label for m in objectives)
     text = (
-        f"A whole run takes {show_seconds(kept.run_s)}, and the time budget holds too few of them. Its {labels}"
-        f" shows early ({100 * REACHED:.0f}% of it), so {kept.prefix.shown()} was compared."
+        f"A whole run takes {show_seconds(kept.run_s)}, and the time budget holds too few of them. A run reaches"
+        f" {100 * REACHED:.0f}% of its {labels} early, so heapwright compared {kept.prefix.shown()}."
     )
     if kept.whole is None:
         return f"{text} Later parts of a run were not compared."

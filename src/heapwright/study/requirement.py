@@ -4,8 +4,8 @@
     METRIC <= 64MiB     at most this value, in the metric's unit; also >=
 
 The search treats a setting as worse that breaks a requirement in the runs so far, so it is not picked. Fresh runs then
-decide: a requirement is kept if the whole 95 % interval lies within the bound, broken if it lies wholly beyond, and
-otherwise not shown. A pick that is shown to break one is not recommended.
+decide: a requirement is met if the whole 95 % interval lies within the bound, not met if it lies wholly beyond, and
+otherwise not known. A pick that does not meet one is not recommended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heapwright.errors import UsageError
 from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.stats import ALPHA
 from heapwright.metrics import METRICS, find_metric
-from heapwright.study.view import Confirmation, Pick, Reference, RequirementResult, State
+from heapwright.study.view import MET, Confirmation, Pick, Reference, RequirementResult, State
 
 _FORM = re.compile(r"\s*([A-Za-z0-9_]+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*(x|[A-Za-zµ/%]*)\s*")
 _UNITS = {
@@ -173,14 +173,14 @@ def parse_requirement(text: str) -> Requirement:
     name, sign, number, unit = match.groups()
     metric = find_metric(name)
     if metric.kind == "output":
-        raise UsageError(f"--require: '{metric.key}' is no number")
+        raise UsageError(f"--require: '{metric.key}' is not a number")
     relative = unit == "x"
     if relative and metric.key == "load_errors":
         raise UsageError("--require: load_errors may be 0, so it has no ratio", "give a number: 'load_errors <= 0'")
     scale = 1.0 if relative else _UNITS.get(metric.unit, {"": 1.0}).get(unit)
     if scale is None:
         known = ", ".join(filter(None, _UNITS.get(metric.unit, {}))) or "none"
-        raise UsageError(f"--require: '{unit}' is no unit of {metric.key}", f"units: {known}; or 1.05x for a ratio")
+        raise UsageError(f"--require: '{unit}' is not a unit of {metric.key}", f"units: {known}; or 1.05x for a ratio")
     return Requirement(metric.key, float(number) * scale, relative, sign == ">=")
 
 
@@ -206,11 +206,11 @@ def with_requirements(
     for name, row in rows.items():
         seen = confirmed.get(row.config.id)
         results = [r.judge(seen or {}, fresh.get(row.config.id)) for r in requires]
-        said = "".join(f" Requirement {r.state}: {r.text} ({r.shown})." for r in results) if seen else ""
+        said = "".join(f" Requirement {MET[r.state]}: {r.text} ({r.shown})." for r in results) if seen else ""
         found[name] = dataclasses.replace(row, requirements=results, claim=f"{row.claim}{said}")
     return found
 
 
 def objection(results: Sequence[RequirementResult]) -> str:
     """Why a proven setting breaks a requirement, in one clause; empty if none is shown to be broken."""
-    return "; ".join(f"it breaks the requirement {r.text} ({r.shown})" for r in results if r.state == "broken")
+    return "; ".join(f"it does not meet the requirement {r.text} ({r.shown})" for r in results if r.state == "broken")

@@ -39,6 +39,7 @@ from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_
 from heapwright.units import is_plausible
 
 _T = TypeVar("_T")
+_RESTORE_HINT = "restore it from a copy, or name another file with --study"
 SYNCHRONOUS = "FULL"  # SQLite's setting: a commit waits for the disk, so that a power cut loses no run
 
 
@@ -63,11 +64,10 @@ def study_errors(path: Path) -> Iterator[None]:
     Raises:
         HeapwrightError: the body raised an error that invalid content causes.
     """
-    hint = "restore it from a copy, or name another file with --study"
     try:
         yield
     except sqlite3.Error as error:
-        raise HeapwrightError(f"the study {path} is damaged: {error}", hint) from None
+        raise HeapwrightError(f"the study {path} is damaged: {error}", _RESTORE_HINT) from None
     except (
         msgspec.MsgspecError,
         LookupError,
@@ -78,7 +78,7 @@ def study_errors(path: Path) -> Iterator[None]:
         RecursionError,
     ) as error:
         cause = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise HeapwrightError(f"the study {path} is damaged: its content is invalid ({cause})", hint) from None
+        raise HeapwrightError(f"the study {path} is damaged: its content is invalid ({cause})", _RESTORE_HINT) from None
 
 
 def reference_folder(path: Path) -> Path:
@@ -130,7 +130,7 @@ class Store:
         return trace_folder(self.path)
 
     def checkpoint(self) -> None:
-        """Moves everything that SQLite keeps beside the file into it."""
+        """Moves the content of the write-ahead log into the study file."""
         with self._saving():
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -287,27 +287,28 @@ class Store:
     def _stored(self, row: tuple[Any, ...]) -> StoredRun:
         phase, block, input_, config, elapsed_s, failure, digest, metrics, extra, series = row
         texts, numbers = (phase, input_, failure, digest), (block, config)
+        which = f"the run of '{input_!s:.60}' in block {block!s:.20} of phase '{phase!s:.60}'"
         if (
             not all(isinstance(x, str) for x in texts)
             or not all(isinstance(x, int) for x in numbers)
             or not isinstance(elapsed_s, float)
-            or not is_plausible(elapsed_s)
         ):
-            raise self._damaged("a run record has a column of the wrong type")
+            raise self._damaged(f"{which} has a value of the wrong type")
         charged_s = self._decoded(extra, _Extra).charged_s
         figures = self._decoded(metrics, dict[str, float | None])
         course = self._decoded(series, dict[str, list[float]]) if series is not None else None
-        seen = [charged_s, *(v for v in figures.values() if v is not None)]
-        if not all(map(is_plausible, seen)) or not _is_course(course):
-            raise self._damaged("a run record has a number that no measurement gives")
+        seen = {"elapsed_s": elapsed_s, "charged_s": charged_s, **figures}
+        if wrong := [key for key, value in seen.items() if value is not None and not is_plausible(value)]:
+            raise self._damaged(f"{which} has a negative or infinite value: {wrong[0]:.60}")
+        if not _is_course(course):
+            raise self._damaged(f"{which} has an invalid series of memory over time")
         return StoredRun(
             phase, block, input_, config, elapsed_s, failure, digest,
             figures, self._decoded(extra, dict[str, Any]), course,
         )  # fmt: skip
 
     def _damaged(self, what: str) -> HeapwrightError:
-        hint = "restore it from a copy, or name another file with --study"
-        return HeapwrightError(f"the study {self.path} is damaged: {what}", hint)
+        return HeapwrightError(f"the study {self.path} is damaged: {what}", _RESTORE_HINT)
 
     def forget_block(self, phase: str, block: int) -> None:
         """Removes a block's runs."""

@@ -108,16 +108,16 @@ class Pair:
 
 
 State: TypeAlias = Literal["kept", "broken", "not shown"]
-MET: dict[State, str] = {"kept": "met", "broken": "not met", "not shown": "not known"}  # in tables
+MET: dict[State, str] = {"kept": "met", "broken": "not met", "not shown": "not known"}  # in words
 
 
 @dataclass(frozen=True)
 class RequirementResult:
-    """Whether a pick keeps a requirement (`study.requirement`).
+    """Whether a pick meets a requirement (`study.requirement`).
 
     Attributes:
         text: the requirement.
-        state: 'kept', 'broken', or 'not shown' if the interval lies on both sides of the bound.
+        state: 'kept', 'broken', or 'not shown' if the interval lies on both sides of the bound. People read `MET`.
         shown: the interval, or 'not measured'.
         metric: key.
         bound: '<= 1.05x'.

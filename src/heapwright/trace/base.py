@@ -58,7 +58,7 @@ def read_measured(path: Path) -> Measured:
         raise UsageError(f"--base {path} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError:
         hint = "heapwright measure --json FILE -- ./prog args writes one"
-        raise UsageError(f"--base {path} is no JSON of 'heapwright measure'", hint) from None
+        raise UsageError(f"--base {path} is not a JSON file of 'heapwright measure'", hint) from None
     if len(measured.inputs) > 1:
         raise UsageError(f"--base {path} has {len(measured.inputs)} inputs", "measure the one that was recorded")
     return measured

@@ -4,10 +4,10 @@ A search returns every setting of a good point, useful or not. Two comparisons f
 
 1. Each setting is removed alone. Settings whose removal is not shown (one-sided 98 %) to cost more than the margin in
    any objective are dropped together.
-2. The smaller configuration is compared with the whole one, until it is clear whether it costs something (one-sided
-   95 % over all objectives), or is likely (80 %) to keep two thirds of the gain that the search saw. If twenty rounds
-   or the time do not make it clear, the estimate decides. If it costs too much, settings return, the most valuable
-   first.
+2. The smaller configuration is compared with the whole one. The comparison ends when the smaller one is shown to cost
+   something (one-sided 95 % over all objectives), or is likely (80 %) to keep two thirds of the gain that the search
+   saw. If twenty rounds or the time do not make it clear, the estimate decides. If it costs too much, settings return,
+   the most valuable first.
 
 The first test is stricter because it is made for every setting in every objective. It has little power: by itself it
 would drop real gains of a noisy program, and a pick without settings is no pick. So the second comparison asks for

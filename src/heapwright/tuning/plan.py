@@ -94,15 +94,19 @@ class Plan:
             return f"{one} The study takes about {show_estimate(self.total_s)}: {runs}."
         if self.predicts:
             return (
-                f"{one} {self.lack()} Without it heapwright records the program once and searches on replays: a"
-                " prediction."
+                f"{one} {self.lack()} With the given budget heapwright records the program once, searches on replays"
+                " and reports a prediction without proof."
             )
         return f"{one} {self.lack()}"
 
     def lack(self) -> str:
         """How many runs the budget holds, and which budget a proof needs."""
         holds = math.floor(self.budget_s / self.run_s)
-        return f"{show_estimate(self.budget_s)} hold {holds}; a proof needs --budget {_shown(self.enough_s)}."
+        runs = f"{holds} run{'' if holds == 1 else 's'}"
+        return (
+            f"A time budget of {show_estimate(self.budget_s)} holds {runs}; a proof needs --budget"
+            f" {_shown(self.enough_s)}."
+        )
 
 
 def make_plan(

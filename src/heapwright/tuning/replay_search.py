@@ -2,8 +2,8 @@
 
 During the search, blocks on the program check whether replays still rank configurations as the program does. If they
 do, the Pareto front of the replays races on the program, with replicates. Settings whose effect a replay does not show
-join the race unsearched. If they do not, `run` returns False, and the
-search goes on with the program itself, from the runs made so far.
+join the race unsearched. If replays do not rank configurations as the program does, `run` returns False, and the search
+continues with runs of the program.
 """
 
 from __future__ import annotations

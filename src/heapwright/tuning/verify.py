@@ -44,7 +44,7 @@ from heapwright.study.options import Options
 from heapwright.study.policy import Policy, requirements_of
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_study
-from heapwright.study.view import Confirmation, Pick, RequirementResult
+from heapwright.study.view import MET, Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.reach import not_loaded
 from heapwright.workload.execute import Executor, time_limit
@@ -332,7 +332,7 @@ def of_every_run(requires: Sequence[Requirement], runs: Sequence[StoredRun], cho
 
 def _sentence(found: Verification, bounds: Mapping[str, float]) -> str:
     """The verdict in one sentence, with the intervals of the study and of today; then the requirements."""
-    said = "".join(f" Requirement {r.state}: {r.text} ({r.shown})." for r in found.requirements)
+    said = "".join(f" Requirement {MET[r.state]}: {r.text} ({r.shown})." for r in found.requirements)
     return _verdict(found, bounds) + said
 
 
@@ -362,7 +362,7 @@ def _verdict(found: Verification, bounds: Mapping[str, float]) -> str:
         else f"{METRICS[m].label} is more than {100 * math.expm1(bounds[m]):.1f}% higher"
         for m in lost
     )
-    why = why or "a requirement is broken"
+    why = why or "a requirement is not met"
     return f"{lost_text}: {why}: {both} ({found.pairs} fresh pairs)."
 
 

@@ -166,7 +166,7 @@ class Executor:
             return ""
         of_file = f"success = {[*file.success, status]} in a workload file"
         option = f"--success {','.join(map(str, [*file.success, status]))}"
-        hint = f"if status {status} is no failure: {of_file if self.workload.path else f'{option}, or {of_file}'}"
+        hint = f"if status {status} is not a failure: {of_file if self.workload.path else f'{option}, or {of_file}'}"
         if input_.stdin or file.stdin:
             return hint
         stdin = 'stdin = "FILE"' if self.workload.path else "--stdin FILE"

@@ -79,7 +79,7 @@ def _by_command(words: list[str], cwd: Path, env: Mapping[str, str], limit: floa
     except (IndexError, ValueError):
         return (
             0.0,
-            f"the command printed {last[0]!r} last, which is no number" if last else "the command printed nothing",
+            f"the command printed {last[0]!r} last, which is not a number" if last else "the command printed nothing",
         )
 
 
