@@ -222,6 +222,22 @@ def test_what_a_finished_study_ships(tuning: Callable[..., Tuning]) -> None:
     assert found["evaluations"] == len(view.evaluations)
 
 
+def test_each_look_with_more_runs_doubles_p(tuning: Callable[..., Tuning]) -> None:
+    def noisy() -> Tuning:
+        return tuning(World(effect=faster, noise=0.12), options=SHORT)
+
+    study = noisy()
+    first = study.go(pairs_max=6).picks["time"].confirmed["cpu_s"]
+    assert study.go().picks["time"].confirmed["cpu_s"].p == first.p, "a second look at the same runs is none"
+    again = study.go(pairs_max=20).picks["time"]
+    assert again.confirmed["cpu_s"].pairs > first.pairs
+    assert "(with 1 earlier look at results)" in again.claim
+    study.path.unlink()
+    once = noisy().go(pairs_max=20).picks["time"].confirmed["cpu_s"]
+    assert once.p is not None
+    assert again.confirmed["cpu_s"].p == pytest.approx(2 * once.p)
+
+
 def test_without_a_gain_the_default_is_shipped(tuning: Callable[..., Tuning]) -> None:
     view = tuning(World(), options=SHORT).go()
     assert chosen_pick(view, None) is None

@@ -55,6 +55,7 @@ def pick_claim(
     margin: float,
     part: str = "",
     replays: bool = False,
+    earlier_looks: int = 0,
 ) -> str:
     """One sentence for one pick: every objective with its 95 % interval, the number of pairs, and p.
 
@@ -65,20 +66,22 @@ def pick_claim(
         margin: equivalence margin, as a share.
         part: the part of a run that was compared (`Prefix.shown`); empty for whole runs.
         replays: whether the pairs are replays of recordings: then the sentence is a prediction.
+        earlier_looks: how often results of the confirmation were shown before.
     """
     if replays:
         shown = {m: confirmed[m] for m in objectives if m in confirmed}
-        text = pick_claim(shown, objectives, inputs, margin, "replays" if inputs == 1 else "recordings, replayed")
+        what = "replays" if inputs == 1 else "recordings, replayed"
+        text = pick_claim(shown, objectives, inputs, margin, what, False, earlier_looks)
         return f"{PREDICTED}: {text[:1].lower() if not text.startswith('CPU') else text[:1]}{text[1:]}"
     tested = [confirmed[m] for m in objectives if m in confirmed]
     if not tested:
         return "Not confirmed."
+    basis = _basis(tested, inputs, margin, part, earlier_looks)
     if not any(c.verdict == "better" for c in tested):
-        return f"No proven improvement: {'; '.join(effect(c) for c in tested)}; {_basis(tested, inputs, margin, part)}."
+        return f"No proven improvement: {'; '.join(effect(c) for c in tested)}; {basis}."
     order = sorted(tested, key=lambda c: ("better", "worse", "same", "unproven").index(c.verdict))
     text = "; ".join(effect(c) for c in order)
-    basis, costs = _basis(tested, inputs, margin, part), _costs_elsewhere(confirmed, objectives)
-    return f"{text[:1].upper()}{text[1:]}; {basis}.{costs}"
+    return f"{text[:1].upper()}{text[1:]}; {basis}.{_costs_elsewhere(confirmed, objectives)}"
 
 
 def _costs_elsewhere(confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
@@ -91,11 +94,13 @@ def _costs_elsewhere(confirmed: Mapping[str, Confirmation], objectives: Sequence
     return f" Not an objective, but higher: {costs}."
 
 
-def _basis(tested: Sequence[Confirmation], inputs: int, margin: float, part: str) -> str:
+def _basis(tested: Sequence[Confirmation], inputs: int, margin: float, part: str, earlier_looks: int) -> str:
     pairs = min(c.pairs for c in tested)
     over = (f" on {inputs} inputs" if inputs > 1 else "") + (f" of {part}" if part else "")
     ps = [c.p for c in tested if c.verdict in ("better", "worse") and c.p is not None]
     p = f", Holm-adjusted p {'< 0.001' if max(ps) < 0.001 else f'= {max(ps):.3f}'}" if ps else ""
+    if p and earlier_looks:
+        p += f" (with {earlier_looks} earlier look{'s' if earlier_looks > 1 else ''} at results)"
     return f"95% intervals from {pairs} fresh interleaved pairs{over}{p}, margin ±{100 * margin:g}%"
 
 

@@ -19,11 +19,13 @@ _OF_THE_SYSTEM = ("system_thp_faults", "system_thp_collapses")
 
 
 def judge(
-    runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options
+    runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options, earlier_looks: int = 0
 ) -> dict[int, dict[str, Confirmation]]:
     """The confirmation of every pick, by metric, objectives first; a pick with a failed run has none.
 
-    Holm's adjustment covers picks × objectives. Metrics that are not objectives have an interval, but no verdict of
+    Holm's adjustment covers picks × objectives. Who looks again with more pairs until something is proven finds
+    something by chance: so each earlier look doubles p, and all looks together err at most twice as often as one
+    (alpha spending: 1, 1/2, 1/4 … of ALPHA). Metrics that are not objectives have an interval, but no verdict of
     better or worse.
 
     Args:
@@ -31,11 +33,12 @@ def judge(
         configs: configurations by number.
         default: number of the default.
         options: the study's options.
+        earlier_looks: how often results were shown before (`StudyMeta.earlier_looks`).
     """
     candidates = {k: c for k, c in gather(runs, configs, default).items() if not c.failure}
     tested = [(k, m) for k, c in candidates.items() for m in options.objectives if _enough(c, m)]
     raw = [signed_rank_p([x for g in candidates[k].logs[m].values() for x in g]) for k, m in tested]
-    adjusted = dict(zip(tested, holm(raw), strict=True))
+    adjusted = dict(zip(tested, [min(1.0, p * 2.0**earlier_looks) for p in holm(raw)], strict=True))
     values = _values(runs)
     result: dict[int, dict[str, Confirmation]] = {}
     for id_, candidate in candidates.items():

@@ -85,12 +85,14 @@ class ClaimBasis(NamedTuple):
         margin: equivalence margin, as a share.
         part: the part of a run that was measured; empty for whole runs.
         replays: whether the pairs are replays.
+        earlier_looks: how often results were shown before (`StudyMeta.earlier_looks`).
     """
 
     inputs: int
     margin: float
     part: str
     replays: bool
+    earlier_looks: int
 
 
 def load_view(path: Path) -> StudyView:
@@ -127,12 +129,13 @@ def view_of(store: Store) -> StudyView:
     runtime_params = {f"{name}.{p.key}": p for name, space in beside.items() for p in space.param}
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = judge(fresh, configs, default.id, options)
+    confirmed = judge(fresh, configs, default.id, options, meta.earlier_looks)
     early = chosen_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
     part = prefix.shown() if prefix else ""
     recordings = msgspec.convert(meta.recordings, Recordings) if meta.recordings else None
-    how = ClaimBasis(_test_inputs(meta.identity), options.margin, part, recordings is not None)
+    inputs = _test_inputs(meta.identity)
+    how = ClaimBasis(inputs, options.margin, part, recordings is not None, meta.earlier_looks)
     picks = _picks(store, evaluations, confirmed, options, how)
     usual = _references(store, confirmed, options, how)
     requires, tested = requirements_of(options), gather(fresh, configs, default.id)

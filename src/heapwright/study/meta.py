@@ -49,6 +49,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         searched: pick → configuration found by the search. picks: pick → configuration after minify.
         unminified: configurations that were not minified. unconfirmed: picks without time for a confirmation.
         references: row of usual advice → configuration.
+        confirm_looks: for each time that the study was finished, the number of runs of its confirmations by then.
         shipped: pick → configuration that `run` starts; the key '' stands for the study's own choice.
         too_short: where the budget proves too little: seconds of a run, and what would be enough.
         predicted: the prediction of the replays, where no proof was possible.
@@ -98,12 +99,18 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     unminified: list[int] = []
     unconfirmed: list[str] = []
     references: dict[str, int] = {}
+    confirm_looks: list[int] = []
     shipped: dict[str, int] = {}
     too_short: dict[str, float] | None = None
     predicted: dict[str, Any] | None = None
     prefix: dict[str, Any] | None = None
     repeats: bool = False
     cluster: dict[str, Any] = {}
+
+    @property
+    def earlier_looks(self) -> int:
+        """How often a finished confirmation was shown before the present one: with fewer pairs, or of other picks."""
+        return max(0, len(self.confirm_looks) - 1)
 
     @property
     def study_options(self) -> Options:

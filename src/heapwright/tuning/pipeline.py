@@ -106,7 +106,15 @@ def tune(session: Session) -> None:
     begin(session, Phase.CONFIRM)
     _confirm(session, final, len({run.config for run in runs} - {session.default.id}))
     _run_whole(session, final)
+    _count_look(session)
     session.phase(Phase.DONE)
+
+
+def _count_look(session: Session) -> None:
+    """Note that the result of the confirmation will be shown, unless it was shown before with the same runs."""
+    looks, runs = session.store.meta.confirm_looks, len(session.store.runs(Phase.CONFIRM))
+    if runs and runs not in looks:
+        session.store.update(confirm_looks=[*looks, runs])
 
 
 def _keep_raw(session: Session, runs: list[StoredRun]) -> None:
@@ -203,7 +211,9 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     inputs, options = session.workload.test, session.options
     configs = list({c.id: c for c in final.values()}.values())  # two picks may be one configuration
     advice = {name: c for name, c in usual_advice(session).items() if not c.is_default}
-    rows = fitting_rows(configs, list(advice.values()), session.blocks, inputs, options)
+    rows = fitting_rows(
+        configs, list(advice.values()), session.blocks, inputs, options, len(session.store.meta.confirm_looks)
+    )
     chosen = {c.id for c in [*rows.picks, *rows.references]} if rows else set()
     session.store.update(
         picks={name: config.id for name, config in final.items() if config.id in chosen},
