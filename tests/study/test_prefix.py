@@ -66,8 +66,8 @@ def test_without_memory_over_time_there_is_none() -> None:
 @pytest.mark.parametrize(
     ("whole", "objection"),
     [
-        (WholeRun(2, "", {"peak_rss_bytes": 0.9, "wall_s": 1.2}), ""),
-        (WholeRun(2, "", {"peak_rss_bytes": 0.9, "wall_s": 1.6}), "a whole run under it is slower (wall time +60.0%)"),
+        (WholeRun(2, "", {"peak_rss_bytes": 0.9, "cpu_s": 1.2}), ""),
+        (WholeRun(2, "", {"peak_rss_bytes": 0.9, "cpu_s": 1.6}), "a whole run under it is slower (CPU time +60.0%)"),
         (WholeRun(2, "", {"peak_rss_bytes": 0.995}), "in a whole run under it the gain does not show"),
         (WholeRun(2, "", {"peak_rss_bytes": 0.96}), "in a whole run under it the gain does not show"),
         (WholeRun(2, "exit status 1", {}), "a whole run under it failed: exit status 1"),
@@ -87,7 +87,7 @@ def test_without_a_whole_run_nothing_is_recommended() -> None:
     pick = Pick("memory", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], {gain.metric: gain}, "")
     [found] = with_objection({"memory": pick}, ChosenPrefix(Prefix(seconds=2), 95.0)).values()
     assert found.objection.startswith("there was no time for a whole run")
-    whole = WholeRun(2, "", {"peak_rss_bytes": 0.87, "wall_s": 1.0})
+    whole = WholeRun(2, "", {"peak_rss_bytes": 0.87, "cpu_s": 1.0})
     [found] = with_objection({"memory": pick}, ChosenPrefix(Prefix(seconds=2), 95.0, whole)).values()
     assert found.objection == ""
 

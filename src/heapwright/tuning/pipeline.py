@@ -277,6 +277,6 @@ def _run_whole(session: Session, final: Mapping[PickName, Config]) -> None:
     # Block 0 of the calibration has the whole runs of the default; prefixes came later.
     first = [run for run in session.store.runs() if run.phase == Phase.CALIBRATE and run.block == 0]
     failure = next((o.failure for o in outcomes if o.failure), "")
-    ratios = {} if failure else whole_ratios(outcomes, first, inputs, (*session.options.objectives, "wall_s"))
+    ratios = {} if failure else whole_ratios(outcomes, first, inputs, (*session.options.objectives, "cpu_s"))
     whole = WholeRun(chosen.id, failure, ratios, session.budget.charge())
     session.store.update(prefix=msgspec.to_builtins(msgspec.structs.replace(stored, whole=whole)))
