@@ -137,8 +137,8 @@ class Program:
         except HeapwrightError as error:
             print(f"  not recorded: {error.message}", file=sys.stderr)
             return saving_bound.saving_bound([(default, None)]), None
-        heap = saving_bound.heap_of(recorded, served=True)
-        return saving_bound.saving_bound([(default, None)]), saving_bound.saving_bound([(default, heap)])
+        counts = saving_bound.recorded_counts_of(recorded, served=True)
+        return saving_bound.saving_bound([(default, None)]), saving_bound.saving_bound([(default, counts)])
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heapwright.allocators.joint import (
     ALLOCATOR,
     JointSpace,
-    beside_allocators,
+    extra_settings,
     has_extras,
     join,
     replayable,
@@ -44,7 +44,7 @@ spaces = st.lists(
 ).map(join)  # fmt: skip
 
 
-def beside(name: str) -> Space:
+def extra(name: str) -> Space:
     """A space without an allocator; one of its settings has an effect under allocator 'a' only."""
     spec = AllocatorSpec(name, env="A", pair="{key}={value}", join=",")
     params = [
@@ -57,7 +57,7 @@ def beside(name: str) -> Space:
 
 spaces_with_extras = st.tuples(
     st.lists(st.sampled_from(["a", "b", "c"]).map(toy), min_size=1, unique_by=lambda s: s.allocator.name),
-    st.lists(st.sampled_from(["x", "y"]).map(beside), min_size=1, unique_by=lambda s: s.allocator.name),
+    st.lists(st.sampled_from(["x", "y"]).map(extra), min_size=1, unique_by=lambda s: s.allocator.name),
 ).map(lambda both: join(*both))
 
 
@@ -98,7 +98,7 @@ def test_settings_beside_the_allocators(data: st.DataObject) -> None:
     settings = space.settings(point)
     assert (space.normalise(once), space.settings(once), space.point(settings)) == (once, settings, once)
     own, more = space.split(settings)
-    assert beside_allocators(space, settings).keys() == settings.keys() - own.keys() - {ALLOCATOR}
+    assert extra_settings(space, settings).keys() == settings.keys() - own.keys() - {ALLOCATOR}
     env = space.environment(settings, {"A": "free=9,mine=1"})
     expected = space.part(settings[ALLOCATOR]).environment(own, {"A": "free=9,mine=1"})
     for extra, wanted in zip(space.extras, more, strict=True):
@@ -113,7 +113,7 @@ def test_settings_beside_the_allocators(data: st.DataObject) -> None:
 
 def test_two_spaces_of_one_name_are_refused() -> None:
     with pytest.raises(HeapwrightError, match="two parameter spaces have the name 'a'"):
-        join([toy("a")], [beside("a")])
+        join([toy("a")], [extra("a")])
 
 
 @given(st.data())

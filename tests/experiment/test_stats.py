@@ -14,6 +14,7 @@ from heapwright.experiment.stats import (
     harm_proven,
     holm,
     log_ratio,
+    mean_is_below,
     narrow_enough,
     ratio_interval,
     relative_noise,
@@ -209,21 +210,34 @@ def test_stopping_depends_on_the_width_and_not_on_the_direction() -> None:
 
 
 def test_a_cost_beyond_the_margin_is_proven() -> None:
-    assert harm_proven([0.05, 0.06, 0.05, 0.055, 0.06], MARGIN)
-    assert not harm_proven([0.004, 0.004, 0.004, 0.004, 0.004], MARGIN)  # proven, but within the margin
-    assert not harm_proven([-0.05] * 5, MARGIN)
-    assert not harm_proven([0.1, -0.1, 0.05, -0.05, 0.01], MARGIN)
+    assert harm_proven([[0.05, 0.06, 0.05, 0.055, 0.06]], MARGIN)
+    assert not harm_proven([[0.004, 0.004, 0.004, 0.004, 0.004]], MARGIN)  # proven, but within the margin
+    assert not harm_proven([[-0.05] * 5], MARGIN)
+    assert not harm_proven([[0.1, -0.1, 0.05, -0.05, 0.01]], MARGIN)
 
 
 def test_without_data_harm_is_assumed() -> None:
     assert harm_proven([], MARGIN)
-    assert harm_proven([0.0], MARGIN)
+    assert harm_proven([[0.0]], MARGIN)
 
 
 def test_harm_has_its_nominal_error_rate() -> None:
     rng = np.random.default_rng(5)
-    found = [harm_proven(list(rng.normal(math.log1p(MARGIN), 0.01, 5)), MARGIN) for _ in range(2000)]
+    found = [harm_proven([list(rng.normal(math.log1p(MARGIN), 0.01, 5))], MARGIN) for _ in range(2000)]
     assert 0.08 <= sum(found) / 2000 <= 0.12  # one-sided 90 %
+
+
+def test_differences_between_inputs_are_no_noise_of_their_mean() -> None:
+    rng = np.random.default_rng(6)
+    harm = [0.3, 0.0, 0.0]
+
+    def inputs(mean: float, pairs: int) -> list[list[float]]:
+        return [list(rng.normal(mean + far - 0.1, 0.01, pairs)) for far in harm]
+
+    assert harm_proven(inputs(0.1, 3), MARGIN, 0.98)
+    at_the_margin = [harm_proven(inputs(math.log1p(MARGIN), 4), MARGIN) for _ in range(2000)]
+    assert 0.08 <= sum(at_the_margin) / 2000 <= 0.12
+    assert mean_is_below(inputs(0.0, 4), 0.02, 0.9)
 
 
 # small parts

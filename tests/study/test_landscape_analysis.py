@@ -153,15 +153,15 @@ def test_a_ridge_of_small_steps_separates_two_valleys() -> None:
 def test_an_optimum_is_lower_than_all_that_a_small_rise_reaches(costs: list[int], tolerance: int) -> None:
     """The definition, by a flood from each point up to the tolerance above it; of equal points the first counts."""
     shape = [4, 5]
-    beside: dict[int, set[int]] = {i: set() for i in range(20)}
+    adjacent: dict[int, set[int]] = {i: set() for i in range(20)}
     for i, j in neighbours(shape):
-        beside[i].add(j)
-        beside[j].add(i)
+        adjacent[i].add(j)
+        adjacent[j].add(i)
     expected = []
     for point in range(20):
         flood, new = {point}, [point]
         while new:
-            around = {p for p in beside[new.pop()] if costs[p] <= costs[point] + tolerance} - flood
+            around = {p for p in adjacent[new.pop()] if costs[p] <= costs[point] + tolerance} - flood
             flood |= around
             new += around
         if min((costs[p], p) for p in flood) == (costs[point], point):

@@ -9,7 +9,7 @@ import pytest
 
 from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
 from heapwright.errors import HeapwrightError
-from heapwright.study.beside import with_tried
+from heapwright.study.extra_space_text import with_tried
 from heapwright.study.local import all_spaces, local_environment
 from heapwright.study.store import read_study
 
@@ -22,7 +22,7 @@ SHORT: dict[str, Any] = {"method": "nsga2", "evaluations": 40, "pairs_min": 8, "
 SMALL = ("1", "2", "4")
 
 
-def beside(name: str = "gc") -> SpaceFile:
+def extra_space(name: str = "gc") -> SpaceFile:
     """A space whose settings go into TOY too: one that matters, one that does nothing, and one that always fails."""
     params = [
         ParamSpec(
@@ -54,7 +54,7 @@ def world() -> World:
 def both(tuning: Callable[..., Tuning]) -> Tuning:
     options = {**SHORT, "objectives": ("peak_rss_bytes",)}
     return tuning(world(), allocator=allocator("plain", "size"), others=(allocator("lean", "cache"),),
-                  added=(beside(),), options=options)  # fmt: skip
+                  added=(extra_space(),), options=options)  # fmt: skip
 
 
 def test_both_halves_are_searched_together(tuning: Callable[..., Tuning]) -> None:
@@ -120,13 +120,13 @@ def test_a_study_resumes_with_the_same_settings(tuning: Callable[..., Tuning]) -
     study.go()
     assert study.course() == course
     assert len(study.world.made) == made
-    study.added = (beside("other"),)
+    study.added = (extra_space("other"),)
     with pytest.raises(HeapwrightError, match="searches another parameter space"):
         study.go()
 
 
 def test_one_allocator_with_a_space_beside_it(tuning: Callable[..., Tuning]) -> None:
-    study = tuning(world(), added=(beside(),), options={**SHORT, "objectives": ("peak_rss_bytes",)})
+    study = tuning(world(), added=(extra_space(),), options={**SHORT, "objectives": ("peak_rss_bytes",)})
     pick = study.go().picks["memory"]
     assert pick.config.settings == {"gc.frugal": "yes"}
     assert pick.config.allocator == "toy"

@@ -15,10 +15,10 @@ from heapwright.study.saving_bound import (
     CALL_S,
     PEAK_JITTER_BYTES,
     DefaultMeasurements,
-    Heap,
+    RecordedCounts,
     cpu_bound,
-    heap_of,
     memory_bound,
+    recorded_counts_of,
     saving_bound,
     where_text,
 )
@@ -35,20 +35,20 @@ def default(**changes: Any) -> DefaultMeasurements:
     return replace(made, **changes)
 
 
-def heap(live: float, **changes: Any) -> Heap:
+def heap(live: float, **changes: Any) -> RecordedCounts:
     """A recording of blocks that were all resident."""
     made: dict[str, Any] = {"events": 1e6, "asked_bytes": 1e8, "live_bytes": live * MIB, "untouched_bytes": 0.0}
-    return Heap(**{**made, "executable": PROGRAM, **changes})
+    return RecordedCounts(**{**made, "executable": PROGRAM, **changes})
 
 
-def memory(seen: DefaultMeasurements, recording: Heap | None = None) -> float:
+def memory(seen: DefaultMeasurements, recording: RecordedCounts | None = None) -> float:
     """The bound in MiB of the peak, without what equal runs differ by."""
     bound = memory_bound(seen, recording)
     assert bound is not None
     return (bound * seen.peak - PEAK_JITTER_BYTES - seen.spread) / MIB
 
 
-def said(seen: DefaultMeasurements, recording: Heap | None = None) -> str:
+def said(seen: DefaultMeasurements, recording: RecordedCounts | None = None) -> str:
     """The sentence."""
     known = saving_bound([(seen, recording)])
     assert known is not None
@@ -200,10 +200,10 @@ def test_where_the_memory_was_is_written_largest_kind_first() -> None:
 
 
 def test_a_recording_of_an_older_version_is_none() -> None:
-    assert heap_of({"events": 5, "share": 1.0}, served=True) is None
-    assert heap_of(None, served=True) is None
+    assert recorded_counts_of({"events": 5, "share": 1.0}, served=True) is None
+    assert recorded_counts_of(None, served=True) is None
     kept = {"heap": {"events": 5, "asked_bytes": 6, "live_bytes": 7, "untouched_bytes": 0, "glibc": True}}
-    found = heap_of({**kept, "executable": PROGRAM, "share": 0.5}, served=False)
+    found = recorded_counts_of({**kept, "executable": PROGRAM, "share": 0.5}, served=False)
     assert found is not None
     assert (found.glibc, found.share, found.executable) == (False, 0.5, PROGRAM)
 

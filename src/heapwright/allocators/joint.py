@@ -103,11 +103,11 @@ class JointSpace(Space):
     def split(self, settings: Mapping[str, str]) -> tuple[dict[str, str], list[dict[str, str]]]:
         """Divide settings, as `settings` gives them, into the allocator's own and those of each extra space."""
         own = {key: value for key, value in settings.items() if key != ALLOCATOR}
-        beside = []
+        of_extras = []
         for extra in self.extras:
             start = f"{extra.allocator.name}."
-            beside.append({key.removeprefix(start): own.pop(key) for key in list(own) if key.startswith(start)})
-        return own, beside
+            of_extras.append({key.removeprefix(start): own.pop(key) for key in list(own) if key.startswith(start)})
+        return own, of_extras
 
     def point(self, settings: Mapping[str, str]) -> Point | None:
         """The point with these settings (as `settings` gives them), or None where this space has no such level."""
@@ -116,8 +116,8 @@ class JointSpace(Space):
         if name not in names:
             return None
         chosen = names.index(name)
-        own, beside = self.split(settings)
-        pairs = zip((self.parts[chosen], *self.extras), (own, *beside), strict=True)
+        own, of_extras = self.split(settings)
+        pairs = zip((self.parts[chosen], *self.extras), (own, *of_extras), strict=True)
         points = [
             space.normalise([*(1 for _ in space.gates), *(level_of(p.levels, wanted.get(p.key)) for p in space.params)])
             for space, wanted in pairs
@@ -127,9 +127,9 @@ class JointSpace(Space):
 
     def environment(self, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
         """The variables that make these settings so, their allocator's preloading among them."""
-        own, beside = self.split(settings)
+        own, of_extras = self.split(settings)
         env = self.part(settings[ALLOCATOR]).environment(own, base)
-        for extra, wanted in zip(self.extras, beside, strict=True):
+        for extra, wanted in zip(self.extras, of_extras, strict=True):
             env |= extra.environment(wanted, {**base, **env})
         return env
 
@@ -221,7 +221,7 @@ def has_extras(space: Space) -> bool:
     return isinstance(space, JointSpace) and bool(space.extras)
 
 
-def beside_allocators(space: Space, settings: Mapping[str, str]) -> dict[str, str]:
+def extra_settings(space: Space, settings: Mapping[str, str]) -> dict[str, str]:
     """Those of a configuration's settings that are not its allocator's own: NAME.KEY → value."""
     names = [extra.allocator.name for extra in space.extras] if isinstance(space, JointSpace) else []
     return {key: value for key, value in settings.items() if any(key.startswith(f"{name}.") for name in names)}

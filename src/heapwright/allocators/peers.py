@@ -160,9 +160,9 @@ def library_versions(paths: Iterable[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     others: list[str] = []
     for path in dict.fromkeys(paths):
-        beside = Path(f"{path}.version")
-        if beside.is_file():
-            found[path] = beside.read_text().strip()
+        version_file = Path(f"{path}.version")
+        if version_file.is_file():
+            found[path] = version_file.read_text().strip()
         else:
             others.append(path)
     packaged = _package_versions(others)

@@ -182,7 +182,7 @@ def search_evaluations(runs: Sequence[EvaluationRun]) -> list[SearchEvaluation]:
 
 
 def _mean_ratios(runs: Sequence[EvaluationRun]) -> dict[str, float]:
-    own = [r.ratios for r in runs if r.stage not in (Phase.REPLAY, Phase.REPLAY_BESIDE, Phase.REPLAY_PICK)]
+    own = [r.ratios for r in runs if r.stage not in (Phase.REPLAY, Phase.REPLAY_WITH_RUNTIME, Phase.REPLAY_PICK)]
     logs: dict[str, list[float]] = {}
     for key, ratio in (item for ratios in own for item in ratios.items()):
         if ratio > 0:

@@ -149,8 +149,8 @@ def check_options(given: dict[str, Any], allocators: list[Allocator], added: lis
     clash = next((file.allocator.name for file in added if file.allocator.name in names), None)
     if clash is not None:
         raise UsageError(f"--add-space: an allocator of this study has the name '{clash}'", "give your space another")
-    beside = [*added, *shipped_runtimes()] if given.get("runtime", True) else []
-    known = {f"{file.allocator.name}.{param.key}" for file in beside for param in file.param}
+    extra_spaces = [*added, *shipped_runtimes()] if given.get("runtime", True) else []
+    known = {f"{file.allocator.name}.{param.key}" for file in extra_spaces for param in file.param}
     keys = [key for key in given.get("params", ()) if key not in known]
     spaces = [a.space(threads=True, expert=True) for a in allocators]
     for key in keys:

@@ -19,7 +19,7 @@ from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
-    from heapwright.cluster.job_files import FileMachines, Plan
+    from heapwright.cluster.job_files import FileMachines, JobPlan
     from heapwright.experiment.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Workload
@@ -92,7 +92,7 @@ def _number(text: str) -> int:
 
 def run_plan(args: argparse.Namespace) -> int:
     """Runs `plan`."""
-    from heapwright.cluster.job_files import PLAN, Plan
+    from heapwright.cluster.job_files import PLAN, JobPlan
 
     if args.words[:1] not in [[verb] for verb in _PLANNED]:
         raise UsageError("no command to plan", f"give one: heapwright plan DIR {_PLANNED[0]} … -- ./prog")
@@ -103,7 +103,7 @@ def run_plan(args: argparse.Namespace) -> int:
         )
     target = [] if args.command is None else ["--", *args.command]
     words = _with_stdin([*args.words, *target], args.parse)
-    return _advance(args.folder.absolute(), Plan(words, str(Path.cwd()), args.blocks), args.parse)
+    return _advance(args.folder.absolute(), JobPlan(words, str(Path.cwd()), args.blocks), args.parse)
 
 
 def _with_stdin(words: list[str], parse: Parse) -> list[str]:
@@ -135,7 +135,7 @@ def run_one(args: argparse.Namespace) -> int:
     return 0
 
 
-def _advance(folder: Path, plan: Plan, parse: Parse) -> int:
+def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
     """Run the tuning pipeline until it needs runs that are not there, and print the number of blocks to run.
 
     Args:

@@ -27,7 +27,7 @@ from heapwright.terminal_text import say, warn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from heapwright.trace.record import Recorded, Recording
+    from heapwright.trace.record import RecordedCommand, RecordedProcess
     from heapwright.trace.sampling import Sampling
 
 _EPILOG = """\
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
     return recording.status
 
 
-def _say_thinned(args: argparse.Namespace, processes: Sequence[Recorded]) -> None:
+def _say_thinned(args: argparse.Namespace, processes: Sequence[RecordedProcess]) -> None:
     """Say if the sample of the first process holds fewer objects than asked for."""
     asked = 0 if args.recover is not None else _sampling(args).small_rate
     left = processes[0].packed.sample if processes else 0
@@ -192,18 +192,18 @@ def _export(args: argparse.Namespace) -> int:
     return 0
 
 
-def _recover(args: argparse.Namespace) -> Recording:
-    from heapwright.trace.record import Recording, check_target, recover
+def _recover(args: argparse.Namespace) -> RecordedCommand:
+    from heapwright.trace.record import RecordedCommand, check_target, recover
 
     if args.command or args.workload or not _sampling(args).complete:
         raise UsageError("a command and --recover cannot both be given", "leave out one of them")
     if args.output is None:
         raise UsageError("--recover needs the name of a trace to write", "add -o TRACE")
     check_target(args.output, args.force)
-    return Recording(0, recover(args.recover, args.output))
+    return RecordedCommand(0, recover(args.recover, args.output))
 
 
-def _record(args: argparse.Namespace) -> Recording:
+def _record(args: argparse.Namespace) -> RecordedCommand:
     """Record a command with heapwright's stdin, stdout and stderr, or one input of a workload with its own stdin."""
     from heapwright.allocators.registry import get_allocator
     from heapwright.measure.meter import MeterOptions
@@ -241,7 +241,7 @@ def _record(args: argparse.Namespace) -> Recording:
         return record_workload(executor, input_, *how, sampling=sampling)
 
 
-def _as_json(process: Recorded) -> dict[str, Any]:
+def _as_json(process: RecordedProcess) -> dict[str, Any]:
     packed = process.packed
     return {
         "trace": str(process.trace),
@@ -264,7 +264,7 @@ def _as_json(process: Recorded) -> dict[str, Any]:
     }
 
 
-def _line(process: Recorded) -> str:
+def _line(process: RecordedProcess) -> str:
     packed = process.packed
     threads = f"{packed.threads} thread{'s' if packed.threads != 1 else ''}"
     each = f", {packed.bytes / packed.events:.2f} B/event" if packed.events else ""

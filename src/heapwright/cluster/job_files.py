@@ -50,7 +50,7 @@ from heapwright.workload.execute import Executor
 PLAN, TRACES = "plan.json", "traces"
 
 
-class Plan(msgspec.Struct):
+class JobPlan(msgspec.Struct):
     """The content of plan.json.
 
     Attributes:
@@ -75,7 +75,7 @@ class Planned(Exception):
     """The next blocks are written; the pipeline continues when their results are collected."""
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> JobPlan:
     """Return the plan of a folder.
 
     Raises:
@@ -83,7 +83,7 @@ def read_plan(folder: Path) -> Plan:
         HeapwrightError: the plan is damaged.
     """
     try:
-        plan = decode((folder / PLAN).read_bytes(), Plan)
+        plan = decode((folder / PLAN).read_bytes(), JobPlan)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         raise UsageError(f"{folder} has no plan", "heapwright plan DIR tune … -- ./prog makes one") from None
     traces = plan.recipe.traces if plan.recipe is not None and plan.recipe.traces is not None else {}
@@ -153,7 +153,7 @@ class FileMachines:
 
     host = None
 
-    def __init__(self, folder: Path, plan: Plan, needs: MachineRequirements, store: Store) -> None:
+    def __init__(self, folder: Path, plan: JobPlan, needs: MachineRequirements, store: Store) -> None:
         self.folder = folder
         self.plan = plan
         self.needs = needs

@@ -299,8 +299,8 @@ class Comparer:
                 row.summary[metric] = summarise(values)
             logs: dict[str, list[float]] = {}
             for (number, name), run in row.runs.items():
-                beside = reference.runs.get((number, name))
-                value, other = run.metrics.get(metric), beside.metrics.get(metric) if beside else None
+                paired = reference.runs.get((number, name))
+                value, other = run.metrics.get(metric), paired.metrics.get(metric) if paired else None
                 ratio = log_ratio(value, other)
                 if ratio is not None:
                     logs.setdefault(name, []).append(ratio)

@@ -46,13 +46,13 @@ class Candidate:
             return
         self.runs += 1
         for metric, value in run.metrics.items():
-            beside = reference.metrics.get(metric)
+            default_value = reference.metrics.get(metric)
             if program is None and value is not None:
                 self.values.setdefault(metric, {}).setdefault(run.input, []).append(value)
             if program is not None:
-                value, beside = _predicted(value, beside, program.get((run.input, metric)))
-            ratio = log_ratio(value, beside)
-            if ratio is None and value is not None and beside is not None:
+                value, default_value = _predicted(value, default_value, program.get((run.input, metric)))
+            ratio = log_ratio(value, default_value)
+            if ratio is None and value is not None and default_value is not None:
                 self._without_ratio.add(metric)
                 self.logs.pop(metric, None)
             elif ratio is not None and metric not in self._without_ratio:

@@ -13,7 +13,7 @@ class Phase(StrEnum):
     RUNTIMES = "runtimes"  # every setting of the program's runtime alone
     RECORD = "record"  # a recording of the program's allocations
     REPLAY = "replay"  # the search on replays
-    REPLAY_BESIDE = "replay beside"  # the search on replays of a recording made under a setting of the runtime
+    REPLAY_WITH_RUNTIME = "replay beside"  # the search on replays of a recording made under a setting of the runtime
     REPLAY_PICK = "replay pick"  # fresh replays of the best setting, where no runs of the program prove it
     CHECK = "check"  # replayed settings, run on the program: do both rank the settings alike?
     RACE = "race"  # the Pareto front of the replays, on the program

@@ -225,38 +225,47 @@ def narrow_enough(ratio: Ratio, margin: float) -> bool:
     return ratio.half_width <= max(margin, abs(ratio.value - 1) / 4)
 
 
-def harm_proven(logs: Sequence[float], margin: float, confidence: float = 0.9) -> bool:
+def harm_proven(groups: Sequence[Sequence[float]], margin: float, confidence: float = 0.9) -> bool:
     """Whether a cost beyond the margin is proven: the one-sided lower bound of the mean log ratio exceeds the margin.
 
     Args:
-        logs: paired log ratios. With fewer than two the result is True.
+        groups: paired log ratios of each input. With fewer than two in all the result is True.
         margin: equivalence margin of the ratio (0.005 is half a per cent).
-        confidence: confidence level of the one-sided bound of Student's t, from 0 to 1.
+        confidence: confidence level of the one-sided bound (`_mean_and_half`), from 0 to 1.
     """
-    from scipy.stats import t
-
-    array = np.asarray(logs, dtype=float)
-    if len(array) < 2:
-        return True
-    error = float(array.std(ddof=1)) / math.sqrt(len(array))
-    return bool(array.mean() - float(t.ppf(confidence, len(array) - 1)) * error > math.log1p(margin))
+    found = _mean_and_half(groups, confidence)
+    return found is None or bool(found[0] - found[1] > math.log1p(margin))
 
 
-def mean_is_below(logs: Sequence[float], bound: float, confidence: float) -> bool:
+def mean_is_below(groups: Sequence[Sequence[float]], bound: float, confidence: float) -> bool:
     """Whether the one-sided upper bound of the mean of some log ratios is below a bound.
 
     Args:
-        logs: paired log ratios. With fewer than two the result is False.
+        groups: paired log ratios of each input. With fewer than two in all the result is False.
         bound: a log ratio.
-        confidence: confidence level of the one-sided bound of Student's t, from 0 to 1.
+        confidence: confidence level of the one-sided bound (`_mean_and_half`), from 0 to 1.
+    """
+    found = _mean_and_half(groups, confidence)
+    return found is not None and bool(found[0] + found[1] < bound)
+
+
+def _mean_and_half(groups: Sequence[Sequence[float]], confidence: float) -> tuple[float, float] | None:
+    """The mean over these inputs, and the half width of its one-sided bound by Student's t; None without a spread.
+
+    The spread is that within the inputs, pooled: differences between inputs are no noise of this mean. With single
+    values of inputs it is the spread of all values.
     """
     from scipy.stats import t
 
-    array = np.asarray(logs, dtype=float)
-    if len(array) < 2:
-        return False
-    error = float(array.std(ddof=1)) / math.sqrt(len(array))
-    return bool(array.mean() + float(t.ppf(confidence, len(array) - 1)) * error < bound)
+    arrays = [np.asarray(group, dtype=float) for group in groups if len(group)]
+    if any(len(array) < 2 for array in arrays):
+        arrays = [np.concatenate(arrays)]
+    freedom = sum(len(array) - 1 for array in arrays)
+    if freedom < 1:
+        return None
+    variance = sum(float(((array - array.mean()) ** 2).sum()) for array in arrays) / freedom
+    error = math.sqrt(variance * sum(1 / len(array) for array in arrays)) / len(arrays)
+    return float(np.mean([array.mean() for array in arrays])), float(t.ppf(confidence, freedom)) * error
 
 
 Verdict = Literal["better", "worse", "same", "unproven"]

@@ -31,7 +31,7 @@ _TITLES = {
     Phase.RUNTIMES: "trying the runtime's settings",
     Phase.RECORD: "recording the program's allocations",
     Phase.REPLAY: "searching on replays",
-    Phase.REPLAY_BESIDE: "searching on replays under the runtime's setting",
+    Phase.REPLAY_WITH_RUNTIME: "searching on replays under the runtime's setting",
     Phase.REPLAY_PICK: "replaying the best setting again",
     Phase.CHECK: "checking that replays rank as the program does",
     Phase.RACE: "measuring the predicted front",

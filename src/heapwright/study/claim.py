@@ -246,9 +246,9 @@ def prediction_claim(claim: str, recordings: Recordings, study: str, objectives:
 def named(config: Config) -> str:
     """'exgen at its defaults', 'glibc's mxfast=0'."""
     what = ", ".join(f"{k}={v}" for k, v in config.settings.items() if "." not in k)
-    beside = ", ".join(f"{k}={v}" for k, v in config.settings.items() if "." in k)
+    extra = ", ".join(f"{k}={v}" for k, v in config.settings.items() if "." in k)
     own = f"{config.allocator}'s {what}" if what else f"{config.allocator} at its defaults"
-    return beside if beside and config.allocator == DEFAULT else f"{own} and {beside}" if beside else own
+    return extra if extra and config.allocator == DEFAULT else f"{own} and {extra}" if extra else own
 
 
 def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:

@@ -52,9 +52,9 @@ def _pairs(pick: int, fresh: Sequence[StoredRun], objectives: Sequence[str]) -> 
     default = {(r.block, r.input): r for r in fresh if r.config == 1 and not r.failure}
     found = []
     for run in sorted((r for r in fresh if r.config == pick and not r.failure), key=lambda r: (r.block, r.input)):
-        beside = default.get((run.block, run.input))
-        if beside is not None:
-            found.append(Pair(run.input, _values(beside, objectives), _values(run, objectives)))
+        default_run = default.get((run.block, run.input))
+        if default_run is not None:
+            found.append(Pair(run.input, _values(default_run, objectives), _values(run, objectives)))
     return found
 
 

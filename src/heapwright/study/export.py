@@ -63,7 +63,7 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
     spent, found = 0.0, []
     for order, run in enumerate(runs, 1):
         spent += run.charged_s()
-        beside = base.get((run.phase, run.block, run.input))
+        default_run = base.get((run.phase, run.block, run.input))
         metrics = {m: v for m in NUMERIC if (v := run.metrics.get(m)) is not None}
         config = configs[run.config]
         found.append(
@@ -83,7 +83,9 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
                 {
                     m: v / other
                     for m, v in metrics.items()
-                    if beside is not None and run.phase != Phase.CALIBRATE and (other := beside.metrics.get(m))
+                    if default_run is not None
+                    and run.phase != Phase.CALIBRATE
+                    and (other := default_run.metrics.get(m))
                 },
                 metrics,
                 str(run.extra.get("machine") or ""),

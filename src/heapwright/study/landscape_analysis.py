@@ -188,13 +188,13 @@ def local_optima(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> 
         tolerance: a valley that is at most so deep is none.
     """
     known = {i: c for i, c in enumerate(costs) if c is not None}
-    beside: dict[int, list[int]] = {i: [] for i in known}
+    adjacent: dict[int, list[int]] = {i: [] for i in known}
     for i, j in neighbours(list(shape)):
         if i in known and j in known:
-            beside[i].append(j)
-            beside[j].append(i)
+            adjacent[i].append(j)
+            adjacent[j].append(i)
     basins: dict[int, list[int]] = {}
-    ends = _optimum_of(known, beside, tolerance)
+    ends = _optimum_of(known, adjacent, tolerance)
     for point in known:
         basins.setdefault(ends[point], []).append(point)
     order = sorted(basins, key=lambda end: (known[end], end))
@@ -203,14 +203,14 @@ def local_optima(costs: Costs, shape: Sequence[int], tolerance: float = 0.0) -> 
     for end in order:
         members = basins[end]
         for point in members:
-            around = beside[point] or [point]
+            around = adjacent[point] or [point]
             for other in around:
                 edge = (number[end], number[ends[other]])
                 edges[edge] = edges.get(edge, 0.0) + 1 / len(around) / len(members)
     return OptimaNetwork([LocalOptimum(end, float(known[end]), len(basins[end])) for end in order], edges)
 
 
-def _optimum_of(known: Mapping[int, float], beside: Mapping[int, Sequence[int]], tolerance: float) -> dict[int, int]:
+def _optimum_of(known: Mapping[int, float], adjacent: Mapping[int, Sequence[int]], tolerance: float) -> dict[int, int]:
     """Return the optimum in whose basin each point is.
 
     Points are taken from the lowest cost to the highest (flooding with union-find). A point without a lower neighbour
@@ -219,7 +219,7 @@ def _optimum_of(known: Mapping[int, float], beside: Mapping[int, Sequence[int]],
 
     Args:
         known: point → cost.
-        beside: point → its neighbours.
+        adjacent: point → its neighbours.
         tolerance: largest depth of a basin whose minimum is no optimum.
     """
 
@@ -236,7 +236,7 @@ def _optimum_of(known: Mapping[int, float], beside: Mapping[int, Sequence[int]],
         return point
 
     for point in sorted(known, key=key):
-        lower = sorted((p for p in beside[point] if p in parent), key=key)
+        lower = sorted((p for p in adjacent[point] if p in parent), key=key)
         climb_end[point] = climb_end[lower[0]] if lower else point
         parent[point] = root(lower[0]) if lower else point
         for other in lower[1:]:

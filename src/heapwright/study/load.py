@@ -18,7 +18,6 @@ from heapwright.experiment.records import StoredRun, by_block, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study import agreement
-from heapwright.study.beside import with_tried
 from heapwright.study.claim import (
     SEARCH_ONLY,
     headline,
@@ -37,6 +36,7 @@ from heapwright.study.cold_pages import with_cold_pages
 from heapwright.study.confirmation import judge
 from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
+from heapwright.study.extra_space_text import with_tried
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
 from heapwright.study.options import Options
@@ -125,8 +125,8 @@ def view_of(store: Store) -> StudyView:
     evaluations, front = evaluations_of(candidates, only, by_block([*replays, *searched]), options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
-    beside = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
-    runtime_params = {f"{name}.{p.key}": p for name, space in beside.items() for p in space.param}
+    extra_spaces = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
+    runtime_params = {f"{name}.{p.key}": p for name, space in extra_spaces.items() for p in space.param}
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
     confirmed = judge(fresh, configs, default.id, options, meta.earlier_looks)
@@ -204,14 +204,14 @@ def view_of(store: Store) -> StudyView:
         matters=bound_of_study(store, runs) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
         managed=meta.managed,
-        runtimes=_beside(store, evaluations),
+        runtimes=_extra_spaces(store, evaluations),
         recordings=recordings,
         hidden=meta.hidden,
         verified=meta.verified,
     )
 
 
-def _beside(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
+def _extra_spaces(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
     """The spaces beside the allocators'; of a finished study with the settings that were not tried."""
     stored = store.meta.runtimes or {}
     if store.meta.phase != Phase.DONE:

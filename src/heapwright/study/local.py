@@ -44,10 +44,10 @@ def local_environment(
         return {**config_env, **preloading(library, base)}, instead
     own = dict(settings)
     env: dict[str, str] = {}
-    beside = {name: f"{name}." for name in spaces if any(key.startswith(f"{name}.") for key in own)}
+    starts = {name: f"{name}." for name in spaces if any(key.startswith(f"{name}.") for key in own)}
     wanted = {
         name: {key.removeprefix(start): own.pop(key) for key in list(own) if key.startswith(start)}
-        for name, start in beside.items()
+        for name, start in starts.items()
     }
     for name, values in [(allocator, own), *wanted.items()]:
         file = msgspec.convert(spaces.get(name, {"allocator": {"name": name}}), SpaceFile)

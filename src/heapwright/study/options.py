@@ -36,7 +36,7 @@ REPORT_SHARE, REPORT_STARTS = 0.1, 3.0  # the report's part of a time budget, at
 REPLAY_SHARE = 0.7  # of the search's time, for replays; the rest is for their best on the program
 REPLAY_SHARE_ALONE = 0.9  # where replays only predict; the rest is for fresh replays of the best setting
 FRESH_REPLAYS = 8  # pairs of these
-REPLAY_SHARE_BESIDE = 0.35  # likewise if settings of a runtime are searched, which replays do not show
+REPLAY_SHARE_WITH_RUNTIME = 0.35  # likewise if settings of a runtime are searched, which replays do not show
 REFERENCES = 3  # at most so many rows of usual advice stand beside the picks
 RACE, RACE_ROUNDS = 10, 2  # members of a front of replays that run on the program, and how often
 

@@ -82,7 +82,7 @@ class DefaultMeasurements:
     spread: float = 0.0
 
 
-class Heap(msgspec.Struct):
+class RecordedCounts(msgspec.Struct):
     """Counts of a recording.
 
     Attributes:
@@ -104,46 +104,48 @@ class Heap(msgspec.Struct):
     alike: int = 1
 
 
-def _of_busiest(default: DefaultMeasurements, heap: Heap | None) -> Heap | None:
+def _of_busiest(default: DefaultMeasurements, counts: RecordedCounts | None) -> RecordedCounts | None:
     """The recording, if it is of the process with the most memory: in a tree, another process may make more calls."""
-    return heap if heap is not None and heap.executable == default.busiest and heap.alike == 1 else None
+    return counts if counts is not None and counts.executable == default.busiest and counts.alike == 1 else None
 
 
-def held_bytes(default: DefaultMeasurements, heap: Heap | None) -> float | None:
+def held_bytes(default: DefaultMeasurements, counts: RecordedCounts | None) -> float | None:
     """Upper bound of malloc's bytes at the peak; None if unknown."""
-    parts, heap = default.parts, _of_busiest(default, heap)
+    parts, counts = default.parts, _of_busiest(default, counts)
     if parts is None:
         return None
     unread = max(0.0, default.peak - parts.total)
-    if heap is None or not heap.glibc:
+    if counts is None or not counts.glibc:
         return parts.heap + parts.other + unread
-    beside = parts.total * (1 - default.busiest_share)  # other processes, which were not recorded
-    return parts.heap + unread + min(parts.other, _MAPPED * heap.live_bytes + beside)
+    unrecorded = parts.total * (1 - default.busiest_share)  # other processes, which were not recorded
+    return parts.heap + unread + min(parts.other, _MAPPED * counts.live_bytes + unrecorded)
 
 
-def unsure_bytes(default: DefaultMeasurements, heap: Heap | None) -> float | None:
+def unsure_bytes(default: DefaultMeasurements, counts: RecordedCounts | None) -> float | None:
     """The part of `held_bytes` of which it is not known whether malloc obtained it; None if nothing could be read."""
-    held = held_bytes(default, heap)
+    held = held_bytes(default, counts)
     return (
-        None if held is None or default.parts is None else max(0.0, held - default.parts.heap - _mapped(default, heap))
+        None
+        if held is None or default.parts is None
+        else max(0.0, held - default.parts.heap - _mapped(default, counts))
     )
 
 
-def _mapped(default: DefaultMeasurements, heap: Heap | None) -> float:
+def _mapped(default: DefaultMeasurements, counts: RecordedCounts | None) -> float:
     """Bytes of blocks with their own mappings, by the recording; 0 if unknown."""
-    heap = _of_busiest(default, heap)
-    if heap is None or not heap.glibc or default.parts is None:
+    counts = _of_busiest(default, counts)
+    if counts is None or not counts.glibc or default.parts is None:
         return 0.0
-    return min(default.parts.other, _MAPPED * heap.live_bytes)
+    return min(default.parts.other, _MAPPED * counts.live_bytes)
 
 
-def memory_bound(default: DefaultMeasurements, heap: Heap | None) -> float | None:
+def memory_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> float | None:
     """Upper bound of the share of the peak that can be saved; None if nothing could be read."""
-    held, parts = held_bytes(default, heap), default.parts
+    held, parts = held_bytes(default, counts), default.parts
     if held is None or parts is None or default.peak <= 0:
         return None
-    heap = _of_busiest(default, heap)
-    floor = max(0.0, heap.live_bytes - heap.untouched_bytes) if heap is not None else 0.0
+    counts = _of_busiest(default, counts)
+    floor = max(0.0, counts.live_bytes - counts.untouched_bytes) if counts is not None else 0.0
     anonymous = default.peak - parts.program - parts.files - parts.stacks
     if floor > _CONSISTENT * anonymous + default.spread + PEAK_JITTER_BYTES:
         floor = 0.0  # more than was ever resident: parts of small blocks were never touched, so nothing is known
@@ -152,12 +154,12 @@ def memory_bound(default: DefaultMeasurements, heap: Heap | None) -> float | Non
     return min(1.0, (max(0.0, savable) + default.spread + PEAK_JITTER_BYTES) / default.peak)
 
 
-def cpu_bound(default: DefaultMeasurements, heap: Heap | None) -> float | None:
+def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> float | None:
     """Upper bound of the share of CPU time that can be saved; 1 if there is no bound; None without a recording."""
-    if heap is None or default.cpu_s <= 0:
+    if counts is None or default.cpu_s <= 0:
         return None
-    calls = heap.events / heap.share
-    used = max(0.0, heap.asked_bytes - heap.untouched_bytes) / heap.share
+    calls = counts.events / counts.share
+    used = max(0.0, counts.asked_bytes - counts.untouched_bytes) / counts.share
     if default.threads > 1 and calls > CONTENDED * default.cpu_s:
         return 1.0
     parts = default.parts
@@ -167,7 +169,7 @@ def cpu_bound(default: DefaultMeasurements, heap: Heap | None) -> float | None:
     return min(_MAX_CPU_BOUND, (default.sys_s + calls * CALL_S + used * BYTE_S + layout * user) / default.cpu_s)
 
 
-def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, Heap | None]]) -> SavingBound | None:
+def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | None]]) -> SavingBound | None:
     """The bounds over all inputs: the largest bound of any input. Other facts are of the input with the largest peak.
 
     Returns:
@@ -177,10 +179,10 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, Heap | None]]) -> S
     cpu = _largest(cpu_bound(*one) for one in inputs)
     if not inputs or (memory is None and cpu is None):
         return None
-    default, heap = max(inputs, key=lambda one: one[0].peak)
-    held, parts, own = held_bytes(default, heap), default.parts, _of_busiest(default, heap)
-    calls = heap.events / heap.share if heap is not None else None
-    unsure = unsure_bytes(default, heap)
+    default, counts = max(inputs, key=lambda one: one[0].peak)
+    held, parts, own = held_bytes(default, counts), default.parts, _of_busiest(default, counts)
+    calls = counts.events / counts.share if counts is not None else None
+    unsure = unsure_bytes(default, counts)
     bound = SavingBound(
         sentence="",
         memory_bound=memory,
@@ -189,7 +191,7 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, Heap | None]]) -> S
         unsure_share=None if unsure is None else min(1.0, unsure / default.peak),
         shares={} if parts is None else {k: v / parts.total for k, v in msgspec.to_builtins(parts).items()},
         live_bytes=own.live_bytes if own is not None else None,
-        recorded_share=_recorded_share(default, heap),
+        recorded_share=_recorded_share(default, counts),
         calls=calls,
         calls_per_cpu_s=calls / default.cpu_s if calls is not None and default.cpu_s > 0 else None,
         threads=default.threads,
@@ -200,10 +202,10 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, Heap | None]]) -> S
     return dataclasses.replace(bound, sentence=sentence(bound))
 
 
-def _recorded_share(default: DefaultMeasurements, heap: Heap | None) -> float | None:
+def _recorded_share(default: DefaultMeasurements, counts: RecordedCounts | None) -> float | None:
     """The share of the anonymous memory at the peak that recorded blocks explain; None if unknown."""
-    parts, own = default.parts, _of_busiest(default, heap)
-    if parts is None or heap is None or parts.heap + parts.other <= 0:
+    parts, own = default.parts, _of_busiest(default, counts)
+    if parts is None or counts is None or parts.heap + parts.other <= 0:
         return None
     return min(1.0, own.live_bytes / (parts.heap + parts.other)) if own is not None else 0.0
 
@@ -321,7 +323,7 @@ def bound_of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Sav
     files = (known.executable, known.interpreter) if known is not None else ()
     own = tuple(file.path for file in files if file is not None)
     found = [
-        (default, heap_of(recorded.get(name), served))
+        (default, recorded_counts_of(recorded.get(name), served))
         for name, made in by_input.items()
         if (default := default_of(made, tree, own)) is not None
     ]
@@ -382,10 +384,10 @@ def busiest_program(run: StoredRun) -> str:
     return found.busiest if found.busiest_pss > _MIN_TREE_SHARE * found.pss.total else ""
 
 
-def heap_of(recorded: dict[str, Any] | None, served: bool) -> Heap | None:
+def recorded_counts_of(recorded: dict[str, Any] | None, served: bool) -> RecordedCounts | None:
     """The counts of a recording; None if there is none, or if an older version made it without counts."""
     if recorded is None or "heap" not in recorded:
         return None
     more = {"share": recorded.get("share") or 1.0, "executable": recorded.get("executable") or ""}
-    heap = msgspec.convert({**recorded["heap"], **more}, Heap)
-    return heap if served else msgspec.structs.replace(heap, glibc=False)
+    counts = msgspec.convert({**recorded["heap"], **more}, RecordedCounts)
+    return counts if served else msgspec.structs.replace(counts, glibc=False)

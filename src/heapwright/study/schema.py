@@ -69,12 +69,12 @@ def _copy(path: Path) -> sqlite3.Connection | None:
 
 def _state(path: Path) -> tuple[int, int, int, int]:
     """Return bytes in the files beside a study; size, time of the last change and inode of the study."""
-    beside = 0
+    log_bytes = 0
     for suffix in ("-wal", "-journal"):
         with contextlib.suppress(FileNotFoundError):
-            beside += path.with_name(path.name + suffix).stat().st_size
+            log_bytes += path.with_name(path.name + suffix).stat().st_size
     found = path.stat()
-    return beside, found.st_size, found.st_mtime_ns, found.st_ino
+    return log_bytes, found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _not_a_study(path: Path, error: Exception) -> HeapwrightError:

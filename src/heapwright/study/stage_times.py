@@ -15,7 +15,7 @@ from heapwright.study.view import Stage
 
 _STAGE_OF: dict[str, str] = {
     Phase.REPLAY: Phase.SEARCH,
-    Phase.REPLAY_BESIDE: Phase.SEARCH,
+    Phase.REPLAY_WITH_RUNTIME: Phase.SEARCH,
     Phase.REPLAY_PICK: Phase.SEARCH,
     Phase.CHECK: Phase.SEARCH,
     Phase.RACE: Phase.SEARCH,

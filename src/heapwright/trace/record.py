@@ -57,7 +57,7 @@ _TITLE = re.compile(r"-|.*[\s:]")  # of a login shell, or a title that the proce
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedProcess:
     """One recorded process.
 
     Attributes:
@@ -81,7 +81,7 @@ class Recorded:
 
 
 @dataclass
-class Recording:
+class RecordedCommand:
     """A recorded command.
 
     Attributes:
@@ -91,7 +91,7 @@ class Recording:
     """
 
     status: int
-    processes: list[Recorded] = field(default_factory=list)
+    processes: list[RecordedProcess] = field(default_factory=list)
     failure: str = ""
 
 
@@ -174,7 +174,7 @@ def record(
     force: bool = False,
     stdin: Path | None = None,
     sampling: Sampling = COMPLETE,
-) -> Recording:
+) -> RecordedCommand:
     """Runs a command and records it.
 
     Args:
@@ -207,7 +207,7 @@ def record_workload(
     children: bool = True,
     force: bool = False,
     sampling: Sampling = COMPLETE,
-) -> Recording:
+) -> RecordedCommand:
     """Runs one input of a workload and records it. A server is started, loaded and stopped.
 
     The status of the result is 0 if the run succeeded by the rules of the workload: a server that its signal
@@ -272,7 +272,7 @@ def run_recorded(
     return recording.run(input_, env)
 
 
-def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tuple[int, str]]) -> Recording:
+def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tuple[int, str]]) -> RecordedCommand:
     """Calls `run(folder)`, which fills a folder with raw files and returns status and failure; packs the files."""
     check_target(trace, force)
     barrier = find_barrier(program)
@@ -287,10 +287,10 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
     if not any(folder.glob("*.raw")):
         shutil.rmtree(folder, ignore_errors=True)
         raise nothing_recorded(program, status)
-    return Recording(status, recover(folder, trace, program, status), failure)
+    return RecordedCommand(status, recover(folder, trace, program, status), failure)
 
 
-def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> list[Recorded]:
+def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> list[RecordedProcess]:
     """Packs the raw files of a folder and removes the folder.
 
     Args:
@@ -412,7 +412,7 @@ def program_name(executable: str, word: str) -> str:
     return Path(executable).name if not name or _TITLE.match(name) else name
 
 
-def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[Recorded]:
+def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[RecordedProcess]:
     """Renames packed traces: the first to `trace`, the others into its folder.
 
     Removes traces that an older recording has left in the folder.
@@ -429,10 +429,10 @@ def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[
     return [_place(*draft, name) for draft, name in zip(drafts, names, strict=True)]
 
 
-def _place(raw: Path, packed: Packed, warning: str, name: Path) -> Recorded:
+def _place(raw: Path, packed: Packed, warning: str, name: Path) -> RecordedProcess:
     """Renames a packed trace and returns its process."""
     pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
     raw_bytes, executable = raw.stat().st_size, _executable(raw)
     program = program_name(executable, _text(_start(raw)[_RAW_COMMAND]))
     raw.with_suffix(".hwt").replace(name)
-    return Recorded(name, raw_bytes, pid, parent, executable, program, packed, warning.removeprefix(f"{raw}: "))
+    return RecordedProcess(name, raw_bytes, pid, parent, executable, program, packed, warning.removeprefix(f"{raw}: "))

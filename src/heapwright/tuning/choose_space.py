@@ -90,7 +90,7 @@ def _only_space(session: Session) -> Space:
     session.store.update(not_searched=not_in_image(session))
     space = allocator.space(session.threads, session.options.expert)
     if session.options.params:
-        keys = [key for key in session.options.params if not _beside(session, key)]
+        keys = [key for key in session.options.params if not _is_of_extra_space(session, key)]
         space = space.restrict(keys) if keys or not session.extras else restricted(space, [])
     space = _shown(session, space)
     if not space.params and not session.extra_levels:
@@ -98,7 +98,7 @@ def _only_space(session: Session) -> Space:
     return space
 
 
-def _beside(session: Session, key: str) -> bool:
+def _is_of_extra_space(session: Session, key: str) -> bool:
     """Whether a key is of a space beside the allocators': NAME.KEY."""
     return key.partition(".")[0] in {extra.space.allocator.name for extra in session.extras}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from heapwright.allocators.effect import effective
-from heapwright.allocators.joint import ALLOCATOR, JointSpace, beside_allocators
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings
 from heapwright.allocators.space import Space
 from heapwright.experiment.configuration import Config
 from heapwright.study.store import Store
@@ -42,7 +42,7 @@ class ConfigCache:
             return self.default
         config = self.store.config(part.allocator.name, own, env)
         if config.settings and not config.effective:
-            ours = {key: value for key, value in own.items() if key not in beside_allocators(space, own)}
+            ours = {key: value for key, value in own.items() if key not in extra_settings(space, own)}
             found = effective(part.allocator, self._program(), ours, env)
             if found:
                 self.store.set_effective(config.id, found)

@@ -5,9 +5,9 @@ A search returns every setting of a good point, useful or not. Two comparisons f
 1. Each setting is removed alone. Settings whose removal is not shown (one-sided 98 %) to cost more than the margin in
    any objective are dropped together.
 2. The smaller configuration is compared with the whole one. The comparison ends when the smaller one is shown to cost
-   something (one-sided 95 % over all objectives), or is likely (80 %) to keep two thirds of the gain that the search
-   saw. If twenty rounds or the time do not make it clear, the estimate decides. If it costs too much, settings return,
-   the most valuable first.
+   something (one-sided 95 % over all objectives), or is likely (80 %) to keep two thirds of each gain that the
+   search saw. If twenty rounds or the time do not make it clear, the estimate decides. If it costs too much, settings
+   return, the most valuable first.
 
 The first test is stricter because it is made for every setting in every objective. It has little power: by itself it
 would drop real gains of a noisy program, and a pick without settings is no pick. So the second comparison asks for
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from heapwright.experiment.blocks import Blocks
@@ -30,13 +29,16 @@ from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.stats import harm_proven, mean_is_below
+from heapwright.search.pareto import LOSS_WEIGHT
 from heapwright.study.options import MIN_GAIN, MINIFY_MAX_ROUNDS, MINIFY_MIN_ROUNDS, MINIFY_ROUNDS
 from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
 _SCREEN, _WHOLE = 0.98, 0.95  # one-sided confidence that a removal costs something: of one setting, of several settings
 _FREE = 0.8  # one-sided confidence that the removal of several settings costs little
-_SPARED = 3  # little: at most the third part of the largest gain, in any objective
+# Little: at most this part of an objective's own gain, or, because a loss weighs more than a gain (`LOSS_WEIGHT`), a
+# smaller part of the largest gain.
+_SPARED = 3
 
 
 def minify(
@@ -212,7 +214,7 @@ def _harm(
     if noise:
         shown = (c - n / candidate.runs**0.5 > math.log1p(margin) for c, n in zip(costs, noise, strict=True))
         return any(shown), max(costs)
-    logs = _logs(candidate, [*objectives, *bounded])
+    logs = _by_input(candidate, [*objectives, *bounded])
     each = 1 - (1 - _SCREEN) / len(logs)
     return any(harm_proven(x, margin, each) for x in logs.values()), max(costs)
 
@@ -237,16 +239,19 @@ def _is_free(
     """
     if candidate is None or candidate.costs(objectives) is None:
         return False
-    logs = _logs(candidate, [*objectives, *bounded])
+    logs = _by_input(candidate, [*objectives, *bounded])
     each = 1 - (1 - _WHOLE) / len(logs)
     if any(harm_proven(x, margin, each) for x in logs.values()):
         return False
-    allowed = max(math.log1p(margin), math.log1p(MIN_GAIN), max(gains) / _SPARED)
+    little = max(math.log1p(margin), math.log1p(MIN_GAIN))
+    allowed = dict.fromkeys(logs, little)
+    for objective, gain in zip(objectives, gains, strict=True):
+        allowed[objective] = max(little, gain / _SPARED, max(gains) / (_SPARED * LOSS_WEIGHT))
     if by_estimate:
-        return all(statistics.fmean(x) < allowed for x in logs.values())
-    return True if all(mean_is_below(x, allowed, _FREE) for x in logs.values()) else None
+        return all((candidate.cost(metric) or 0.0) < allowed[metric] for metric in logs)
+    return True if all(mean_is_below(x, allowed[m], _FREE) for m, x in logs.items()) else None
 
 
-def _logs(candidate: Candidate, metrics: Sequence[str]) -> dict[str, list[float]]:
-    """Return the log ratios of a candidate by metric, of all inputs together."""
-    return {m: [x for group in candidate.logs[m].values() for x in group] for m in metrics if m in candidate.logs}
+def _by_input(candidate: Candidate, metrics: Sequence[str]) -> dict[str, list[list[float]]]:
+    """Return the log ratios of a candidate: metric → those of each input."""
+    return {m: list(candidate.logs[m].values()) for m in metrics if m in candidate.logs}

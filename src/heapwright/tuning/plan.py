@@ -45,7 +45,7 @@ _STAGES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyEstimate:
     """The expected course of a study.
 
     Attributes:
@@ -70,7 +70,7 @@ class Plan:
     enough_s: float
     whole_s: float = 0.0
     prefix: str = ""
-    whole: Plan | None = None
+    whole: StudyEstimate | None = None
 
     @property
     def total_s(self) -> float:
@@ -111,7 +111,7 @@ class Plan:
 
 def make_plan(
     needs: Mapping[str, StageNeed], run_s: float, left_s: float, budget_s: float, whole_s: float = 0.0
-) -> Plan:
+) -> StudyEstimate:
     """Estimate the rest of a study.
 
     Args:
@@ -126,7 +126,7 @@ def make_plan(
     given = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
     least = sum(need.min_runs for name, need in needs.items() if name != Phase.MINIFY) * run_s
     confirm = needs[Phase.CONFIRM].min_runs * run_s if Phase.CONFIRM in needs else 0.0
-    return Plan(
+    return StudyEstimate(
         run_s,
         {name: min(usual[name], given[name]) for name in order},
         budget_s,

@@ -40,7 +40,12 @@ _OPERATION_BYTES = 8
 
 
 def record_inputs(
-    store: Store, workload: Workload, executor: Executor, inputs: Sequence[Input], budget: Budget, beside: str = ""
+    store: Store,
+    workload: Workload,
+    executor: Executor,
+    inputs: Sequence[Input],
+    budget: Budget,
+    runtime_setting: str = "",
 ) -> tuple[dict[str, Path], dict[str, Any]]:
     """Record the allocations of each input, unless the study has its trace already.
 
@@ -50,7 +55,8 @@ def record_inputs(
         executor: runs the program.
         inputs: the inputs to record.
         budget: the study's time; recordings are charged to it.
-        beside: settings of a runtime, KEY=VALUE, that the workload's environment holds; empty for the program as it is.
+        runtime_setting: settings of a runtime, KEY=VALUE, that the workload's environment holds; empty for the program
+            as it is.
 
     Returns:
         The trace of each input by name, and the facts about each recording (`record_input`).
@@ -60,13 +66,13 @@ def record_inputs(
     """
     traces: dict[str, Path] = {}
     facts: dict[str, Any] = {}
-    field = "recorded_beside" if beside else "recorded"
+    field = "recorded_beside" if runtime_setting else "recorded"
     every: dict[str, Any] = dict(getattr(store.meta, field))
     store.traces.mkdir(exist_ok=True)
     for unfinished in store.traces.glob(f".*{record.SUFFIX}"):  # left by a killed session; we hold the lock
         shutil.rmtree(unfinished, ignore_errors=True)
     for input_ in inputs:
-        key = f"{beside}/{input_.name}" if beside else input_.name
+        key = f"{runtime_setting}/{input_.name}" if runtime_setting else input_.name
         trace = store.traces / f"{hashlib.sha256(key.encode()).hexdigest()[:12]}.hwt"
         if not trace.is_file() or key not in every:
             every[key] = record_input(workload, executor, input_, trace)
@@ -138,7 +144,7 @@ def record_input(
 
 
 def _heap(info: Info) -> dict[str, Any]:
-    """The facts that bound the possible gain (`study.saving_bound.Heap`)."""
+    """The counts that bound the possible gain (`study.saving_bound.RecordedCounts`)."""
     return {
         "events": info.events,
         "asked_bytes": info.asked_bytes,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.allocators.joint import ALLOCATOR, JointSpace, beside_allocators, replayable
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, replayable
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.blocks import Blocks
@@ -41,7 +41,7 @@ _MIN_SEARCH_RUNS = 12  # if the search has time for fewer runs of the program, a
 _PROPOSED = 6  # at most so many members of the front of the replays are measured on the program
 
 
-class _Beside(ConfigCache):
+class _WithRuntimeSettings(ConfigCache):
     """Configurations of a space without the runtime, with the runtime's settings put beside each.
 
     Args:
@@ -75,7 +75,7 @@ def proposed(session: Session, space: Space, measured: Sequence[StoredRun]) -> l
     if chosen is None or not isinstance(space, JointSpace) or _pointless(session, replayable(space)):
         return []
     budget, end_s = session.budget, session.budget.limit_s
-    budget.limit_s = budget.spent_s + opt.REPLAY_SHARE_BESIDE * (end_s - budget.spent_s)
+    budget.limit_s = budget.spent_s + opt.REPLAY_SHARE_WITH_RUNTIME * (end_s - budget.spent_s)
     try:
         return _search(session, space, chosen)
     except HeapwrightError as error:
@@ -125,7 +125,7 @@ def _search(session: Session, space: JointSpace, single_setting: Candidate) -> l
     Raises:
         HeapwrightError: it cannot be recorded, or a replay is not worth its time.
     """
-    fixed = beside_allocators(space, single_setting.config.settings)
+    fixed = extra_settings(space, single_setting.config.settings)
     name = ",".join(f"{key}={value}" for key, value in fixed.items())
     file = session.workload.file
     under = dataclasses.replace(
@@ -149,13 +149,15 @@ def _search(session: Session, space: JointSpace, single_setting: Candidate) -> l
     def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
         return gather(runs, session.config_cache.configs, single_setting.config.id, program)
 
-    return _replayed(session, space, _Beside(session.config_cache, space, fixed, single_setting.config), traces, read)
+    return _replayed(
+        session, space, _WithRuntimeSettings(session.config_cache, space, fixed, single_setting.config), traces, read
+    )
 
 
 def _replayed(
     session: Session,
     space: JointSpace,
-    configs: _Beside,
+    configs: _WithRuntimeSettings,
     traces: Mapping[str, Path],
     read: Callable[[Sequence[StoredRun]], dict[int, Candidate]],
 ) -> list[Point]:
@@ -175,7 +177,7 @@ def _replayed(
     with Replays(session.workload, traces, session.executor.options) as replays:
         runner = session.machines.for_replays(replays, session.timed)
         blocks = Blocks(session.store, runner, session.options.seed, session.progress, session.budget)
-        search = search_of(session, replayable(space), Evaluator(Phase.REPLAY_BESIDE, blocks, read))
+        search = search_of(session, replayable(space), Evaluator(Phase.REPLAY_WITH_RUNTIME, blocks, read))
         search.config_cache = configs
 
         def replay_s() -> float:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from heapwright.allocators.embedded import describe
-from heapwright.allocators.joint import ALLOCATOR, JointSpace, beside_allocators, has_extras, not_replayable, replayable
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, has_extras, not_replayable, replayable
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.blocks import Blocks
@@ -36,7 +36,7 @@ from heapwright.tuning.shortlist import choose_picks
 from heapwright.tuning.strategy import search_of, search_on, warm_points
 
 _MIN_REPLAY_RUNS = 3  # if the search has time for fewer runs of the program, a recording is not worth its time
-_RUNS_BESIDE = 24  # further runs of the program for settings of a runtime, which replays do not show
+_RUNTIME_RUNS = 24  # further runs of the program for settings of a runtime, which replays do not show
 
 
 class ReplaySearch:
@@ -113,7 +113,7 @@ class ReplaySearch:
             session.progress.note(calls.sentence)
         budget = session.budget
         end_s = budget.limit_s
-        share = opt.REPLAY_SHARE_BESIDE if has_extras(self._whole_space) else opt.REPLAY_SHARE
+        share = opt.REPLAY_SHARE_WITH_RUNTIME if has_extras(self._whole_space) else opt.REPLAY_SHARE
         budget.limit_s = budget.spent_s + (opt.REPLAY_SHARE_ALONE if self._recording_only else share) * (
             end_s - budget.spent_s
         )
@@ -151,7 +151,7 @@ class ReplaySearch:
         """Why replays cannot replace the program; empty: the user does not want them; None: they can."""
         if self.options.proxy == "none":
             return ""
-        least = _MIN_REPLAY_RUNS + (_RUNS_BESIDE if has_extras(self._whole_space) else 0)
+        least = _MIN_REPLAY_RUNS + (_RUNTIME_RUNS if has_extras(self._whole_space) else 0)
         needed_s = least * len(self.session.workload.train) * self.session.run_s
         if not self._forced and not self._recording_only and self.session.budget.over(needed_s):
             return "there is no time to record it"
@@ -211,7 +211,7 @@ class ReplaySearch:
     def _on_program(self) -> dict[int, Candidate]:
         """Runs of the program that replays can stand in for: not those under a runtime's setting."""
         found = gather(self.measured, self.session.config_cache.configs, self.session.default.id)
-        return {id_: c for id_, c in found.items() if not beside_allocators(self._whole_space, c.config.settings)}
+        return {id_: c for id_, c in found.items() if not extra_settings(self._whole_space, c.config.settings)}
 
     def _replay_s(self, search: Search) -> float | None:
         took = [r.elapsed_s for r in search.runs if r.config == self.session.default.id]

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from heapwright.allocators.huge_pages import PROCESS, has_pool, process_space, thp_state
-from heapwright.allocators.joint import ALLOCATOR, JointSpace, beside_allocators, has_extras, join
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, has_extras, join
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Param, Point, Space, build_space
@@ -29,7 +29,7 @@ from heapwright.experiment.candidates import Candidate, gather
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
-from heapwright.study.beside import searched_too
+from heapwright.study.extra_space_text import searched_too
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import ExtraSpace, Session
@@ -103,7 +103,7 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
         The whole space, and the runs of the screening.
     """
     extras = [extra_space(extra, session) for extra in session.extras]
-    whole = _beside(space, extras)
+    whole = _joined(space, extras)
     if not isinstance(whole, JointSpace) or not any(extra.params for extra in extras):
         return whole, []
     begin(session, Phase.RUNTIMES)
@@ -125,7 +125,7 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
     for key, why in left_out.items():
         session.progress.note(f"{key} is not searched: {why}")
     session.store.update(not_searched={**session.store.meta.not_searched, **left_out})
-    return _beside(space, kept), runs
+    return _joined(space, kept), runs
 
 
 _COMBINED = 3  # so many settings of allocators with so many of the runtime are tried first
@@ -148,10 +148,10 @@ def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) 
         for candidate in gather(measured, session.config_cache.configs, session.default.id).values()
         if (costs := candidate.costs(objectives)) is not None
     ]
-    beside = {c.id: beside_allocators(space, c.settings) for _, c in costed}
+    extra_of = {c.id: extra_settings(space, c.settings) for _, c in costed}
     order = sorted(costed, key=lambda found: found[0])
-    plain = [c for _, c in order if not beside[c.id]][:_COMBINED]
-    settings = [beside[c.id] for _, c in order if beside[c.id]][:_COMBINED]
+    plain = [c for _, c in order if not extra_of[c.id]][:_COMBINED]
+    settings = [extra_of[c.id] for _, c in order if extra_of[c.id]][:_COMBINED]
     found = [space.point({ALLOCATOR: c.allocator, **c.settings, **more}) for more in settings for c in plain]
     return list(dict.fromkeys(point for point in found if point is not None))
 
@@ -186,7 +186,7 @@ def find_extra_spaces(session: Session, busiest: str = "") -> list[ExtraSpace]:
     ]
 
 
-def _beside(space: Space, extras: Sequence[Space]) -> Space:
+def _joined(space: Space, extras: Sequence[Space]) -> Space:
     """The space of the allocators with these beside it."""
     parts = space.parts if isinstance(space, JointSpace) else (space,)
     return join(parts, extras)

@@ -63,7 +63,7 @@ def check_calls(
     workload: Workload,
     executor: Executor,
     recorded: Mapping[str, Mapping[str, Any]],
-    beside: str = "",
+    runtime_setting: str = "",
 ) -> Verdict:
     """Record each input under another malloc, and compare. Stored recordings answer at once.
 
@@ -72,7 +72,7 @@ def check_calls(
         workload: the program and its inputs.
         executor: runs the program.
         recorded: facts about the recording of each input (`proxy.record_inputs`).
-        beside: settings of a runtime in the workload's environment, KEY=VALUE; empty for the program as it is.
+        runtime_setting: settings of a runtime in the workload's environment, KEY=VALUE; empty for the program as it is.
     """
     verdicts = []
     for input_ in workload.train:
@@ -85,7 +85,7 @@ def check_calls(
                 Verdict("", "There was no time to compare the program's calls with those under another malloc.")
             )
             break
-        second = _recorded_again(session, workload, executor, input_, other, beside)
+        second = _recorded_again(session, workload, executor, input_, other, runtime_setting)
         if second is None:
             verdicts.append(
                 Verdict("", f"It could not be recorded under {other.name}, so its calls were not compared.")
@@ -98,7 +98,7 @@ def check_calls(
             same = f"Recorded under {other.name}, it makes the same calls (within {found.share:.2%})."
             verdicts.append(Verdict("", same, True))
             continue
-        third = _recorded_again(session, workload, executor, input_, None, beside)
+        third = _recorded_again(session, workload, executor, input_, None, runtime_setting)
         if third is None:
             verdicts.append(Verdict(f"it makes other calls: {found.phrase(f'under {other.name}')}", "", False))
         else:
@@ -204,11 +204,16 @@ def _other_malloc(session: Session, facts: Mapping[str, Any]) -> Allocator | Non
 
 
 def _recorded_again(
-    session: Session, workload: Workload, executor: Executor, input_: Input, allocator: Allocator | None, beside: str
+    session: Session,
+    workload: Workload,
+    executor: Executor,
+    input_: Input,
+    allocator: Allocator | None,
+    runtime_setting: str,
 ) -> dict[str, float] | None:
     """Counts of one more recording, or None if it failed. The study keeps them, not the trace."""
     store = session.store
-    key = "/".join([allocator.name if allocator else "", beside, input_.name])
+    key = "/".join([allocator.name if allocator else "", runtime_setting, input_.name])
     every: dict[str, Any] = dict(store.meta.recorded_again)
     if key in every:
         session.budget.recall(float(every[key]["charged_s"]))

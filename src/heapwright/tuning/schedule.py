@@ -17,7 +17,7 @@ from heapwright.experiment.budget import StageNeed, Typical, allot
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.study.prefix import ChosenPrefix, chosen_prefix, find_prefix
-from heapwright.tuning.plan import Plan, make_plan
+from heapwright.tuning.plan import StudyEstimate, make_plan
 from heapwright.tuning.session import Session
 from heapwright.tuning.stages import SETTINGS, needs_from
 from heapwright.workload.model import whole_only, with_prefix
@@ -55,7 +55,7 @@ def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict
     return needs if session.proof else {name: need for name, need in needs.items() if name == Phase.SEARCH}
 
 
-def _expected(session: Session, needs: Mapping[str, StageNeed]) -> Plan:
+def _expected(session: Session, needs: Mapping[str, StageNeed]) -> StudyEstimate:
     total_s = session.options.budget_s or math.inf
     return make_plan(needs, session.run_s, session.left_s, total_s, session.whole_s)
 
@@ -85,7 +85,7 @@ def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
     )
 
 
-def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: Plan) -> Plan:
+def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: StudyEstimate) -> StudyEstimate:
     """A plan with prefixes of runs, if they show the peak and the budget then holds a proof; else `plan`.
 
     With prefixes, the study's runs end early from here on, and its objectives are those that a prefix shows.

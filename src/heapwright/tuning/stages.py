@@ -45,12 +45,12 @@ def needs_from(
         runtime_levels: number of levels of the runtime's settings that are screened; 0 without a runtime.
     """
     several = allocators > 1
-    beside = 0 if not several else opt.REFERENCES if threads else 1
+    usual_rows = 0 if not several else opt.REFERENCES if threads else 1
 
     def least_confirmation(rows: int) -> int:
         return test * (1 + rows) * math.ceil(SPARE * pairs_needed(test, rows * len(options.objectives)))
 
-    least_confirm = least_confirmation(1 + min(beside, 1))
+    least_confirm = least_confirmation(1 + min(usual_rows, 1))
     if least_confirm > left_runs:
         least_confirm = least_confirmation(1)
     least_pairs = pairs_needed(test, len(options.objectives))
@@ -60,9 +60,9 @@ def needs_from(
     needs = {
         Phase.CONFIRM: StageNeed(
             least_confirm,
-            test * (1 + len(settings) + beside) * max(pairs, options.pairs_max / 2),
+            test * (1 + len(settings) + usual_rows) * max(pairs, options.pairs_max / 2),
             share=0.25,
-            usual=test * ((1 + len(settings)) * (pairs + options.pairs_max) / 2 + beside * pairs),
+            usual=test * ((1 + len(settings)) * (pairs + options.pairs_max) / 2 + usual_rows * pairs),
         ),
         Phase.ALLOCATORS: StageNeed(
             asked and (1 + opt.BLOCK) * train,

@@ -285,8 +285,8 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
     references = {(r.block, r.input): r for r in runs if r.config != choice}
     logs: dict[int, list[float]] = {}
     for run in runs:
-        beside = references.get((run.block, run.input)) if run.config == choice else None
-        value, other = run.metrics.get(metric), beside.metrics.get(metric) if beside else None
+        paired = references.get((run.block, run.input)) if run.config == choice else None
+        value, other = run.metrics.get(metric), paired.metrics.get(metric) if paired else None
         ratio = log_ratio(value, other)
         if ratio is None and value is not None and other is not None:
             return []
