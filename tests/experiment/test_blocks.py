@@ -53,6 +53,21 @@ def test_stored_runs_are_not_made_again() -> None:
     assert again == first
 
 
+def test_a_run_is_charged_once_however_often_it_is_asked_for() -> None:
+    made = blocks(FakeProgram())
+    made.measure_all("minify", 0, [CONFIGS] * 2, INPUTS)
+    spent_s = made.budget.spent_s
+    assert len(made.measure_all("minify", 0, [CONFIGS] * 3, INPUTS)) == 24
+    more_s = made.budget.spent_s - spent_s
+    again = blocks(FakeProgram(), made.store)
+    again.measure_all("minify", 0, [CONFIGS] * 3, INPUTS)
+    assert again.budget.spent_s == pytest.approx(spent_s + more_s), "a resumed study spends the same"
+    assert again.typical.seconds == pytest.approx(made.typical.seconds)
+    before = again.budget.spent_s
+    again.measure_all("minify", 0, [CONFIGS] * 3, INPUTS)
+    assert again.budget.spent_s == before
+
+
 def test_a_phase_with_other_configurations_has_other_blocks() -> None:
     store = MemoryStore()
     made = blocks(FakeProgram(), store)

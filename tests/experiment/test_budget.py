@@ -73,6 +73,8 @@ def test_the_first_run_is_always_made_and_none_begins_after_the_deadline(clock: 
     budget = Budget(10.0, keep_stop=kept.append)
     clock.now = 20.0
     assert not budget.passed()
+    budget.charge("start")
+    assert not budget.passed(), "the start took longer than the whole budget"
     clock.now = 23.0
     budget.charge()
     assert budget.passed()

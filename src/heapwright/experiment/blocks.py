@@ -61,6 +61,7 @@ class Blocks:
         self.budget = budget or Budget()
         self.typical = Typical()
         self._outputs = OutputCheck()
+        self._counted: set[tuple[str, int, str, int]] = set()  # runs that were charged: phase, block, input, config
         self.unusable: dict[int, str] = {}
         self.padded = True
 
@@ -118,9 +119,10 @@ class Blocks:
         ]
         self._forget_partial_blocks(phase, planned)
         stored = {plan.key: run for plan in planned if (run := self._stored_run(plan)) is not None}
-        for run in stored.values():
-            self.budget.recall(run.charged_s(self.runner.slots))
-            self._count(run, fresh=False)
+        for key, run in stored.items():
+            if (phase, *key) not in self._counted:
+                self.budget.recall(run.charged_s(self.runner.slots))
+                self._count(run, fresh=False)
         works = [
             self._work([plan for plan in planned if plan.block == number], stored)
             for number in range(first, first + len(groups))
@@ -128,9 +130,12 @@ class Blocks:
         if any(work.jobs for work in works) and not self.budget.passed():
             self._run(works, stored)
         made = [stored[plan.key] for plan in planned if plan.key in stored]
-        for run in made:  # in the planned order, so that a resumed study sees the same
-            if run.elapsed_s:
-                self.typical.add(run.charged_s(self.runner.slots))
+        for plan in planned:  # in the planned order, so that a resumed study sees the same
+            key = (phase, *plan.key)
+            if plan.key in stored and key not in self._counted:
+                self._counted.add(key)
+                if stored[plan.key].elapsed_s:
+                    self.typical.add(stored[plan.key].charged_s(self.runner.slots))
         return made
 
     def _run(self, works: Sequence[Work], stored: dict[tuple[int, str, int], StoredRun]) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 _TYPICAL_OF = 12  # how many of the latest runs tell the cost of a run now
+_RUN = ""  # the name under which runs are charged
 _ROUNDING = 1e-6  # relative error up to which two sums of seconds count as equal
 
 
@@ -129,7 +130,7 @@ class Budget:
         """Seconds until the deadline, by the charges."""
         return max(0.0, self.total_s - self.spent_s)
 
-    def charge(self, name: str = "") -> float:
+    def charge(self, name: str = _RUN) -> float:
         """Charge the wall time since the last charge to the run that just ended, or to the work of this name.
 
         Returns:
@@ -147,16 +148,17 @@ class Budget:
         Args:
             seconds: the run's own time divided by the number of machines that work at the same time.
         """
+        self._named.add(_RUN)
         self.spent_s += seconds
         self._since = time.monotonic()
         return seconds
 
-    def recall(self, seconds: float, name: str = "") -> None:
+    def recall(self, seconds: float, name: str = _RUN) -> None:
         """Count the stored charge of a run or, once only, of the work of this name.
 
         The time since the last charge is not charged: to look up a stored run costs the study nothing.
         """
-        if not name or name not in self._named:
+        if name == _RUN or name not in self._named:
             self.spent_s += seconds
         self._named.add(name)
         self._since = time.monotonic()
@@ -176,9 +178,11 @@ class Budget:
 
     def passed(self) -> bool:
         """Whether the deadline is over by the wall clock. The first run of a study is always made."""
+        if _RUN not in self._named:
+            return False
         if self.stopped:
             return True
-        if not self.spent_s or self.spent_s + time.monotonic() - self._since < self.total_s:
+        if self.spent_s + time.monotonic() - self._since < self.total_s:
             return False
         self._stopped_s = self.spent_s
         self._keep_stop(self.spent_s)

@@ -35,7 +35,8 @@ def begin(session: Session, stage: str, settings: Collection[int] = ()) -> None:
     needs = _needs(session, stage, settings)
     session.progress.left(_expected(session, needs).total_s)
     if session.budget.limited and stage in needs:  # not if the user leaves the stage out
-        session.budget.set_limit(allot(session.left_s, session.run_s, needs)[stage])
+        last = len(needs) == 1  # runs may be slower than estimated, and nobody else needs the time
+        session.budget.set_limit(session.left_s if last else allot(session.left_s, session.run_s, needs)[stage])
 
 
 def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict[str, StageNeed]:
