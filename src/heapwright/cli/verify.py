@@ -146,19 +146,24 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
 
     Args:
         args: the command line.
-        studied: the study's workload. A command without such options gets its standard input and statuses of success.
+        studied: the study's workload. A command without such options gets its standard input, statuses of success,
+            environment and the way in which outputs are compared.
     """
     import tempfile
 
     import msgspec
 
-    from heapwright.workload.model import check_stdin, from_identity, with_prefix, with_stdin
+    from heapwright.workload.model import check_stdin, file_of, from_identity, with_prefix, with_stdin
 
     if args.command is not None or args.workload is not None:
         if args.workload is None and args.success is None:
             args.success = studied.get("success")
         with open_workload(args, before=studied.get("stdin") or "") as workload:
             check_stdin(workload)
+            if args.workload is None:
+                before = file_of(studied)
+                file = msgspec.structs.replace(workload.file, env=before.env, output=before.output)
+                workload = dataclasses.replace(workload, file=file)
             yield workload
         return
     where = opened_container(args)
