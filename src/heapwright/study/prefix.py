@@ -127,7 +127,7 @@ def _reached_s(run: StoredRun, metric: str) -> float | None:
     return next((t for t, value in zip(ends, values, strict=False) if value >= REACHED * highest > 0), None)
 
 
-def missed(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
+def prefixes_miss_peak(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
     """Whether the prefixes of the default stay below the peaks of its whole runs, and so show too little.
 
     Args:

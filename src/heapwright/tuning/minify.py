@@ -35,8 +35,8 @@ from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
 _SCREEN, _WHOLE = 0.98, 0.95  # one-sided confidence that a removal costs something: of one setting, of several settings
-_FREE = 0.8  # one-sided confidence that the removal of several settings costs little
-_SPARED = 3  # little: at most the third part of the largest gain, in any objective
+_CONFIDENCE = 0.8  # one-sided, that the removal of several settings keeps the gain
+_MAX_LOST_SHARE = 1 / 3  # of the largest gain, that the removal may cost in any objective
 
 
 def minify(
@@ -90,18 +90,18 @@ def minify(
         smaller = make_config({k: v for k, v in settings.items() if k in kept})
         if blocks.budget.over(2 * MINIFY_MIN_ROUNDS * len(inputs) * blocks.typical.seconds):
             return config, False
-        at, done, free = first + MINIFY_ROUNDS + (attempt - 1) * MINIFY_MAX_ROUNDS, 0, None
+        at, done, keeps_gain = first + MINIFY_ROUNDS + (attempt - 1) * MINIFY_MAX_ROUNDS, 0, None
         step = max(rounds, MINIFY_MIN_ROUNDS)
-        while free is None and done < MINIFY_MAX_ROUNDS:
+        while keeps_gain is None and done < MINIFY_MAX_ROUNDS:
             done += min(step, MINIFY_MAX_ROUNDS - done)
             measured = _measure(phase, at, done, config, [smaller], blocks, inputs)
-            free = _is_free(measured.get(smaller.id), objectives, bounded, margin, gains)
+            keeps_gain = _keeps_gain(measured.get(smaller.id), objectives, bounded, margin, gains)
             step = MINIFY_MIN_ROUNDS
             if blocks.budget.over(2 * step * len(inputs) * blocks.typical.seconds):
                 break
-        if free is None:
-            free = _is_free(measured.get(smaller.id), objectives, bounded, margin, gains, by_estimate=True)
-        if free:
+        if keeps_gain is None:
+            keeps_gain = _keeps_gain(measured.get(smaller.id), objectives, bounded, margin, gains, by_estimate=True)
+        if keeps_gain:
             return smaller, True
         kept.add(by_value[attempt - 1])
     return config, True
@@ -217,7 +217,7 @@ def _harm(
     return any(harm_proven(x, margin, each) for x in logs.values()), max(costs)
 
 
-def _is_free(
+def _keeps_gain(
     candidate: Candidate | None,
     objectives: Sequence[str],
     bounded: Sequence[str],
@@ -225,7 +225,7 @@ def _is_free(
     gains: Sequence[float],
     by_estimate: bool = False,
 ) -> bool | None:
-    """Whether a smaller configuration costs little against the whole one; None if the data do not tell.
+    """Whether a smaller configuration keeps the gain of the whole one; None if the data do not tell.
 
     Args:
         candidate: the smaller configuration, against the whole one.
@@ -241,10 +241,10 @@ def _is_free(
     each = 1 - (1 - _WHOLE) / len(logs)
     if any(harm_proven(x, margin, each) for x in logs.values()):
         return False
-    allowed = max(math.log1p(margin), math.log1p(MIN_GAIN), max(gains) / _SPARED)
+    allowed = max(math.log1p(margin), math.log1p(MIN_GAIN), max(gains) * _MAX_LOST_SHARE)
     if by_estimate:
         return all(statistics.fmean(x) < allowed for x in logs.values())
-    return True if all(mean_is_below(x, allowed, _FREE) for x in logs.values()) else None
+    return True if all(mean_is_below(x, allowed, _CONFIDENCE) for x in logs.values()) else None
 
 
 def _logs(candidate: Candidate, metrics: Sequence[str]) -> dict[str, list[float]]:

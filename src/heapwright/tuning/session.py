@@ -198,11 +198,13 @@ class Session:
             first: the study's first runs: they also measure proportional memory, which a tree of processes needs,
                 and divide memory by its holder.
         """
-        how = metering(self.options, timeout, SERIES_POINTS)
-        how = replace(how, pss=how.pss or (first and not self.objectives_given), parts=first)
+        meter_options = metering(self.options, timeout, SERIES_POINTS)
+        meter_options = replace(
+            meter_options, pss=meter_options.pss or (first and not self.objectives_given), parts=first
+        )
         if self._replays is not None:
-            return ReplayExecutor(self._replays, how, self.store.references)
-        return Executor(self.workload, how, self.store.references)
+            return ReplayExecutor(self._replays, meter_options, self.store.references)
+        return Executor(self.workload, meter_options, self.store.references)
 
     def _runner(self) -> Runner:
         if self._replays is not None:
