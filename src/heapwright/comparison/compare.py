@@ -26,6 +26,7 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.allocators.takeover import Bindings, judge, others_than
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.binding_runs import run_with_bindings
 from heapwright.experiment.configuration import DEFAULT
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.outputs import OutputCheck
@@ -33,7 +34,6 @@ from heapwright.experiment.progress import Progress
 from heapwright.experiment.replays import ReplayExecutor, Replays
 from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Work
 from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
-from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC

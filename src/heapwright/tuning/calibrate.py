@@ -26,10 +26,10 @@ from heapwright.study.options import Options
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
 from heapwright.study.saving_bound import busiest_program
 from heapwright.tuning.managed import reachable
-from heapwright.tuning.reach import check_reach
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
+from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import time_limit
 from heapwright.workload.program import ProgramIdentity, without_outputs
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins

@@ -27,8 +27,8 @@ from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.errors import HeapwrightError
 from heapwright.metrics import METRICS, show_count
 from heapwright.tuning import proxy
-from heapwright.tuning.reach import take_over
 from heapwright.tuning.session import Session
+from heapwright.tuning.takeover_check import take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 

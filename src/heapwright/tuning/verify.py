@@ -45,7 +45,7 @@ from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_study
 from heapwright.study.view import MET, Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
-from heapwright.tuning.reach import not_loaded
+from heapwright.tuning.takeover_check import not_loaded
 from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
