@@ -135,27 +135,27 @@ def minify_each(
     Returns:
         The smaller configurations by pick, and the picks that there was no time to minify.
     """
-    budget, end_s = blocks.budget, blocks.budget.limit_s
+    budget = blocks.budget
     done: dict[int, tuple[Config, bool]] = {}
     open_ = len({config.id for config in picks.values()})
     for name, config in picks.items():
         if config.id in done:
             continue
-        share = max((end_s - budget.spent_s) / open_, seconds_for(config, blocks, inputs))
-        budget.limit_s = min(end_s, budget.spent_s + share)
+        share_s = max((budget.limit_s - budget.spent_s) / open_, seconds_for(config, blocks, inputs))
         open_ -= 1
-        done[config.id] = minify(
-            config,
-            phase=Phase.minify(name),
-            blocks=blocks,
-            make_config=functools.partial(make_config, config.allocator),
-            inputs=inputs,
-            objectives=objectives,
-            margin=margin,
-            noise=noise,
-            gains=gains[config.id],
-            bounded=bounded,
-        )
+        with budget.limited_to(share_s):
+            done[config.id] = minify(
+                config,
+                phase=Phase.minify(name),
+                blocks=blocks,
+                make_config=functools.partial(make_config, config.allocator),
+                inputs=inputs,
+                objectives=objectives,
+                margin=margin,
+                noise=noise,
+                gains=gains[config.id],
+                bounded=bounded,
+            )
     smaller = {name: done[config.id][0] for name, config in picks.items()}
     return smaller, [name for name, config in picks.items() if not done[config.id][1]]
 

@@ -74,16 +74,15 @@ def proposed(session: Session, space: Space, measured: Sequence[StoredRun]) -> l
     chosen = _best_setting_that_changes_calls(session, space, measured)
     if chosen is None or not isinstance(space, JointSpace) or _replays_cannot_help(session, replayable(space)):
         return []
-    budget, end_s = session.budget, session.budget.limit_s
-    budget.limit_s = budget.spent_s + opt.REPLAY_SHARE_WITH_RUNTIME * (end_s - budget.spent_s)
+    budget = session.budget
     try:
-        return _search(session, space, chosen)
+        with budget.limited_to(opt.REPLAY_SHARE_WITH_RUNTIME * (budget.limit_s - budget.spent_s)):
+            return _search(session, space, chosen)
     except HeapwrightError as error:
         what = ", ".join(f"{key}={value}" for key, value in chosen.config.settings.items())
         session.progress.note(f"malloc's settings beside {what} are searched on the program only: {error.message}")
         return []
     finally:
-        budget.limit_s = end_s
         session.phase(Phase.SEARCH)
 
 

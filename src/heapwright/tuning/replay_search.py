@@ -107,22 +107,20 @@ class ReplaySearch:
         if calls.faithful is not True and calls.sentence:
             session.progress.note(calls.sentence)
         budget = session.budget
-        end_s = budget.limit_s
         share = opt.REPLAY_SHARE_WITH_RUNTIME if has_extras(self._whole_space) else opt.REPLAY_SHARE
-        budget.limit_s = budget.spent_s + (1.0 if self._recording_only else share) * (end_s - budget.spent_s)
+        share_s = (1.0 if self._recording_only else share) * (budget.limit_s - budget.spent_s)
         program = agreement.program_values(session.calibrated)
 
         def to_candidates(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
             predicted = gather(runs, session.config_cache.configs, session.default.id, program)
             return agreement.anchored(predicted, self._on_program())
 
-        with Replays(session.workload, traces, session.executor.options) as replays:
+        with budget.limited_to(share_s), Replays(session.workload, traces, session.executor.options) as replays:
             runner = session.machines.for_replays(replays, session.timed)
             blocks = Blocks(store, runner, self.options.seed, session.progress, budget)
             search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, to_candidates))
             self._search(search)
         self._search_done = search
-        budget.limit_s = end_s
         store.update(
             proxy={
                 "used": True,

@@ -52,7 +52,7 @@ def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
 
 
 def time_limit(walls: Iterable[float], workload: Workload) -> float:
-    """Return the seconds that a run may take: ten times the default's at least ten, and the pauses of the load.
+    """Return the seconds that a run may take: ten times the default's, at least ten, and the pauses of the load.
 
     Args:
         walls: wall times of the default, in seconds.
