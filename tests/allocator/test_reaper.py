@@ -40,8 +40,8 @@ NAMES = ("reaper", "reaper-secure", "exgen")  # exgen has the same heaps as soon
 # batches. They pin less than 4 MiB here, because blocks freed in sequence lie together. Free
 # superblocks may keep 2 MiB or a quarter of the memory in use: 16 + 2 + 4 + 4 MiB. A hardened block
 # has 8 bytes more.
-MOST_IN_A_ROUND = 26 * MIB
-MOST_HARDENED = 40 * MIB  # blocks in quarantine hold whole superblocks
+MAX_IN_A_ROUND = 26 * MIB
+MAX_HARDENED = 40 * MIB  # blocks in quarantine hold whole superblocks
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -90,7 +90,7 @@ def test_an_owner_that_sleeps_strands_nothing(malloc: Malloc, owners: Path, shar
 @pytest.mark.few(2)
 def test_what_others_free_does_not_blow_up(malloc: Malloc, owners: Path, words: tuple[str, ...]) -> None:
     [most] = figures(malloc, owners, *words)
-    assert most < (MOST_HARDENED if "secure" in malloc.name else MOST_IN_A_ROUND)
+    assert most < (MAX_HARDENED if "secure" in malloc.name else MAX_IN_A_ROUND)
 
 
 def test_heaps_of_ended_threads_are_used_again(malloc: Malloc, owners: Path) -> None:

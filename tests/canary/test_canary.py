@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, Blocks, all_blocks, restarts
-from heapwright.canary.instances import Reading, can_read_pss, check_identity, read_instance
+from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, RatioSeries, all_blocks, restarts
+from heapwright.canary.instances import InstanceReading, can_read_pss, check_identity, read_instance
 from heapwright.canary.judge import FIRST_LOOK, judge
 from heapwright.canary.run import judge_samples, take_samples
 from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
@@ -30,8 +30,8 @@ HEADER = Header(["1"], ["2"], 1.0, False)
 MIB = 1 << 20
 
 
-def blocks_of(log_ratios: list[float], load: list[float] | None = None) -> Blocks:
-    found = Blocks()
+def blocks_of(log_ratios: list[float], load: list[float] | None = None) -> RatioSeries:
+    found = RatioSeries()
     found.control = [math.exp(v) for v in load or [0.0] * len(log_ratios)]
     found.treatment = [c * math.exp(d) for c, d in zip(found.control, log_ratios, strict=True)]
     found.times = [60.0 * i for i in range(len(log_ratios))]
@@ -93,7 +93,7 @@ def test_a_load_that_both_share_cancels() -> None:
 def test_differences_between_instances_widen_the_interval() -> None:
     rng = random.Random(3)
 
-    def two_each(spread: float) -> Blocks:
+    def two_each(spread: float) -> RatioSeries:
         found = blocks_of([v - 0.05 for v in noise(rng, 60, 0, 0.005)])
         for c, t in zip(found.control, found.treatment, strict=True):
             found.instances[0].append([c * (1 - spread), c * (1 + spread)])
@@ -113,8 +113,8 @@ def samples_of(count: int, restart_at: int = -1) -> list[Sample]:
         found.append(
             Sample(
                 1000.0 + i,
-                [Reading(5.0, 100 * MIB, 0.2 * i, 10.0 * i, 1)],
-                [Reading(9.0 if since != i else 6.0, 50 * MIB, 0.1 * since, 5.0 * since, 1)],
+                [InstanceReading(5.0, 100 * MIB, 0.2 * i, 10.0 * i, 1)],
+                [InstanceReading(9.0 if since != i else 6.0, 50 * MIB, 0.1 * since, 5.0 * since, 1)],
                 {"p99": (10.0, 12.0)},
             )
         )
@@ -152,7 +152,7 @@ def test_notes_tell_of_ages_and_of_values_of_groups() -> None:
     assert [line for line in lines if line.startswith("Each group has one value of p99.")]
     assert not [line for line in lines if "longer than" in line], "4 s are less than the canary has run"
     for sample in samples:
-        sample.control = [Reading(-7200.0, 100 * MIB, 1.0, 1.0, 1)] * 2
+        sample.control = [InstanceReading(-7200.0, 100 * MIB, 1.0, 1.0, 1)] * 2
     lines = notes(judge_samples(groups, samples, 0, 0.01))
     assert [line for line in lines if line.startswith("The instances of control have run 2.0 h longer than")], lines
     assert not [line for line in notes(judge_samples(HEADER, samples_of(5), 0, 0.01)) if "Each group" in line]

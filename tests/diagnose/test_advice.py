@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from heapwright.diagnose.advice import FREE_SHARE, MAJOR_SHARE, MANY_ARENAS, MIB, SMALL_BYTES, Figures, advise
+from heapwright.diagnose.advice import FREE_SHARE, MAJOR_SHARE, MANY_ARENAS, MIB, SMALL_BYTES, AdviceFigures, advise
 from heapwright.diagnose.diagnosis import own_figures
 
 WHOLE = 1000 * MIB
-SERVICE = Figures("glibc 2.36", resident=WHOLE, files=50 * MIB, private=950 * MIB, known=True, arenas=1)
+SERVICE = AdviceFigures("glibc 2.36", resident=WHOLE, files=50 * MIB, private=950 * MIB, known=True, arenas=1)
 
 
 def test_little_private_memory_is_too_small_to_matter() -> None:

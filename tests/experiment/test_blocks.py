@@ -54,12 +54,13 @@ def test_stored_runs_are_not_made_again() -> None:
 
 
 def test_a_run_is_charged_once_however_often_it_is_asked_for() -> None:
-    made = blocks(FakeProgram())
+    store = MemoryStore()
+    made = blocks(FakeProgram(), store)
     made.measure_all("minify", 0, [CONFIGS] * 2, INPUTS)
     spent_s = made.budget.spent_s
     assert len(made.measure_all("minify", 0, [CONFIGS] * 3, INPUTS)) == 24
     more_s = made.budget.spent_s - spent_s
-    again = blocks(FakeProgram(), made.store)
+    again = blocks(FakeProgram(), store)
     again.measure_all("minify", 0, [CONFIGS] * 3, INPUTS)
     assert again.budget.spent_s == pytest.approx(spent_s + more_s), "a resumed study spends the same"
     assert again.typical.seconds == pytest.approx(made.typical.seconds)

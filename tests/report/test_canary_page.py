@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heapwright.canary.blocks import CPU, MEMORY, Blocks
+from heapwright.canary.blocks import CPU, MEMORY, RatioSeries
 from heapwright.canary.judge import judge
 from heapwright.canary.run import CanaryState
 from heapwright.canary.samples import Header
@@ -27,7 +27,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     header = Header(["<b>1"], ["2"], 5.0, False)
     blocks = {}
     for name, size in ((MEMORY, 200 * 2**20), (CPU, 0.4)):
-        found = Blocks([60.0 * i for i in range(WEEK)])
+        found = RatioSeries([60.0 * i for i in range(WEEK)])
         found.control = [size * rng.uniform(0.98, 1.02) for _ in range(WEEK)]
         found.treatment = [size * rng.uniform(0.93, 0.97) for _ in range(WEEK)]
         blocks[name] = found

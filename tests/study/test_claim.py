@@ -23,7 +23,7 @@ from heapwright.study.commands import measure_command
 from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
 from heapwright.study.policy import Aims
-from heapwright.study.standing import stand
+from heapwright.study.standing import final_picks
 from heapwright.study.store import read_study, study_errors
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName
 from heapwright.tuning.confirm import pairs_needed
@@ -120,7 +120,7 @@ def test_the_study_speaks_for_the_gain_that_most_outweighs_its_loss() -> None:
     cheap = pick("time", memory(1.01, "worse"), cpu(0.80, "better"))
     unproven = pick("memory", memory(0.5, "unproven"), cpu(0.5, "unproven"))
     for others, best in ((costly, "balanced"), (cheap, "time"), (unproven, "balanced")):
-        found, _ = stand({others.name: others, "balanced": even}, {}, Aims(tuple(OBJECTIVES)))
+        found, _ = final_picks({others.name: others, "balanced": even}, {}, Aims(tuple(OBJECTIVES)))
         spoken = headline(found, OBJECTIVES)
         assert spoken is not None
         assert spoken.name == best
@@ -128,7 +128,7 @@ def test_the_study_speaks_for_the_gain_that_most_outweighs_its_loss() -> None:
 
 def test_a_gain_at_a_steep_price_is_shipped_by_name_only() -> None:
     steep = pick("memory", memory(0.972, "better"), cpu(1.657, "worse"))
-    found, gone = stand({"memory": steep}, {}, Aims(tuple(OBJECTIVES)))
+    found, gone = final_picks({"memory": steep}, {}, Aims(tuple(OBJECTIVES)))
     assert (list(found), gone) == (["memory"], [])
     assert headline(found, OBJECTIVES) is None
     assert study_claim(found, OBJECTIVES, confirmed=True) == (

@@ -11,7 +11,7 @@ from heapwright.allocators.huge_pages import LIBRARY, VARIABLE, with_library
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
 from heapwright.report.apply import FORMATS, render
-from heapwright.study.local import all_spaces, local_environment
+from heapwright.study.local_environment import all_spaces, local_environment
 from heapwright.study.store import read_study
 from heapwright.study.view import StudyView
 

@@ -28,7 +28,7 @@ from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
-from heapwright.tuning.landscape import plane, sweep, with_repeats
+from heapwright.tuning.landscape import grid_space, sweep, with_repeats
 from heapwright.tuning.pipeline import tune
 from heapwright.tuning.session import Session
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -248,9 +248,9 @@ def test_ranges_that_make_no_sense(low: int, high: int, message: str) -> None:
 
 def test_too_many_points_are_refused() -> None:
     with pytest.raises(UsageError, match="size: 30000 values are too many"):
-        plane(TOY, ["size:1:1073741824:0.001"])
+        grid_space(TOY, ["size:1:1073741824:0.001"])
     with pytest.raises(UsageError, match="points are too many"):
-        plane(TOY, ["size:1:1073741824:0.005", "count:1:8:1"])
+        grid_space(TOY, ["size:1:1073741824:0.005", "count:1:8:1"])
 
 
 @pytest.mark.parametrize(("text", "size"), [("512", 512), ("32k", 32768), ("2^35", 1 << 35), ("x", None), ("", None)])

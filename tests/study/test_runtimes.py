@@ -10,7 +10,7 @@ import pytest
 from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
 from heapwright.errors import HeapwrightError
 from heapwright.study.extra_space_text import with_tried
-from heapwright.study.local import all_spaces, local_environment
+from heapwright.study.local_environment import all_spaces, local_environment
 from heapwright.study.store import read_study
 
 from ..allocators.spaces import number

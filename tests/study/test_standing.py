@@ -8,7 +8,7 @@ from heapwright.experiment.configuration import Config
 from heapwright.experiment.stats import Verdict
 from heapwright.study.claim import headline
 from heapwright.study.policy import Aims
-from heapwright.study.standing import stand
+from heapwright.study.standing import final_picks
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName, Reference
 
 OBJECTIVES = ["peak_rss_bytes", "cpu_s"]
@@ -38,7 +38,7 @@ def advice(number: int, memory: float, cpu: float) -> dict[str, Reference]:
 
 def test_a_dominated_pick_gives_its_name_to_what_dominates_it() -> None:
     worse, better = pick("time", 2, 0.928, 0.889), pick("memory", 3, 0.920, 0.837)
-    found, gone = stand({"memory": better, "time": worse, "balanced": worse}, {}, AIMS)
+    found, gone = final_picks({"memory": better, "time": worse, "balanced": worse}, {}, AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"memory": 3, "time": 3, "balanced": 3}
     assert all(p.name == name for name, p in found.items())
     assert gone == []
@@ -46,13 +46,13 @@ def test_a_dominated_pick_gives_its_name_to_what_dominates_it() -> None:
 
 def test_a_trade_off_leaves_both_picks() -> None:
     small, fast = pick("memory", 2, 0.8, 1.1), pick("time", 3, 1.1, 0.8)
-    found, _ = stand({"memory": small, "time": fast}, {}, AIMS)
+    found, _ = final_picks({"memory": small, "time": fast}, {}, AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"memory": 2, "time": 3}
 
 
 def test_a_time_pick_that_gains_memory_only_is_no_time_pick() -> None:
     """Its gain is proven all the same, and no other pick stands."""
-    found, gone = stand({"time": pick("time", 2, 0.9, 0.995)}, {}, AIMS)
+    found, gone = final_picks({"time": pick("time", 2, 0.9, 0.995)}, {}, AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"balanced": 2}
     assert found["balanced"].name == "balanced"
     (why,) = gone
@@ -61,24 +61,24 @@ def test_a_time_pick_that_gains_memory_only_is_no_time_pick() -> None:
 
 def test_a_pick_that_failed_says_why() -> None:
     failing = dataclasses.replace(pick("memory", 2, 0.9, 0.9), confirmed={})
-    found, gone = stand({"memory": failing}, {}, AIMS, {2: "killed by SIGSEGV"})
+    found, gone = final_picks({"memory": failing}, {}, AIMS, {2: "killed by SIGSEGV"})
     assert (found, gone) == ({}, ["There is no memory pick: it failed in a fresh run: killed by SIGSEGV."])
 
 
 def test_where_nothing_is_shown_the_picks_stay_to_be_seen() -> None:
-    found, gone = stand({"time": pick("time", 2, 1.0, 0.995)}, {}, AIMS)
+    found, gone = final_picks({"time": pick("time", 2, 1.0, 0.995)}, {}, AIMS)
     assert list(found) == ["time"]
     assert gone == []
 
 
 def test_a_pick_that_only_loses_goes() -> None:
-    found, gone = stand({"memory": pick("memory", 2, 1.0, 1.2)}, {}, AIMS)
+    found, gone = final_picks({"memory": pick("memory", 2, 1.0, 1.2)}, {}, AIMS)
     assert found == {}
     assert "proved no gain, and a loss: CPU time 20.0% higher" in gone[0]
 
 
 def test_usual_advice_stands_where_the_search_found_nothing() -> None:
-    found, gone = stand({"time": pick("time", 2, 1.0, 0.995)}, advice(5, 0.92, 1.0), AIMS)
+    found, gone = final_picks({"time": pick("time", 2, 1.0, 0.995)}, advice(5, 0.92, 1.0), AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"memory": 5, "balanced": 5}
     assert found["memory"].config.env == {"A": "1"}
     assert gone == ["There is no time pick: fresh runs proved no gain."]
@@ -88,11 +88,11 @@ def test_usual_advice_stands_where_the_search_found_nothing() -> None:
 
 
 def test_usual_advice_that_dominates_a_pick_takes_its_place() -> None:
-    found, _ = stand({"memory": pick("memory", 2, 0.95, 1.05)}, advice(5, 0.92, 1.0), AIMS)
+    found, _ = final_picks({"memory": pick("memory", 2, 0.95, 1.05)}, advice(5, 0.92, 1.0), AIMS)
     assert found["memory"].config.id == 5
 
 
 def test_usual_advice_that_is_worse_changes_nothing() -> None:
     mine = pick("memory", 2, 0.90, 1.0)
-    found, _ = stand({"memory": mine}, advice(5, 0.92, 1.0), AIMS)
+    found, _ = final_picks({"memory": mine}, advice(5, 0.92, 1.0), AIMS)
     assert found["memory"].config is mine.config

@@ -22,7 +22,7 @@ from heapwright.study.view import Confirmation, Evaluation, Pick
 from heapwright.tuning.verify import (
     Verification,
     _by_block,
-    _of_requirement,
+    _log_ratios_to_bound,
     decide,
     of_every_run,
     overall,
@@ -206,7 +206,7 @@ def test_an_absolute_requirement_bounds_each_input(text: str, worst: float) -> N
         for block in range(3)
         for name, value in (("small", 3.0), ("large", 14.0))
     ]
-    logs = _of_requirement(parse_requirement(text), runs, 2)
+    logs = _log_ratios_to_bound(parse_requirement(text), runs, 2)
     assert [abs(log) for log in logs] == pytest.approx([math.log(worst)] * 3)
 
 

@@ -65,7 +65,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MethodTest:
     """A method against the reference, for one program and budget.
 
     Attributes:
@@ -119,10 +119,10 @@ class Analysis:
     objectives: list[str]
     larger_is_better: bool
     curves: list[Curve]
-    comparisons: list[Comparison]
+    comparisons: list[MethodTest]
     ranks: Ranks
     missing: int
-    searches: dict[str, Search]
+    searches: dict[str, FinishedSearch]
 
     def select(self, program: str, budget: int, method: str) -> list[Curve]:
         """Return the searches of a program, budget and method, by seed."""
@@ -274,7 +274,7 @@ def rank_sum_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Search:
+class FinishedSearch:
     """A finished search, as its study has it.
 
     Attributes:
@@ -299,7 +299,7 @@ class Search:
     not_repeated: int = 0
 
 
-def read_search(study: Path) -> Search:
+def read_search(study: Path) -> FinishedSearch:
     """Read a finished search.
 
     Raises:
@@ -307,13 +307,13 @@ def read_search(study: Path) -> Search:
     """
     with read_study(study) as store, study_errors(study):
         view, meta = view_of(store), store.meta
-        return Search(
+        return FinishedSearch(
             evaluation_runs(store), list(view.objectives), sorted(meta.spaces), view.claim, meta.version,
             meta.created, dict(meta.host), meta.strayed,
         )  # fmt: skip
 
 
-def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Search]) -> Analysis:
+def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, FinishedSearch]) -> Analysis:
     """Compare the finished searches.
 
     Args:
@@ -356,7 +356,7 @@ def _finals(curves: Sequence[Curve]) -> dict[tuple[str, int], dict[str, list[flo
     return found
 
 
-def _comparisons(definition: Definition, curves: Sequence[Curve], larger: bool) -> list[Comparison]:
+def _comparisons(definition: Definition, curves: Sequence[Curve], larger: bool) -> list[MethodTest]:
     raw: list[tuple[str, int, str, float, float]] = []
     for (program, budget), methods in _finals(curves).items():
         theirs = methods.get(definition.against, [])
@@ -367,7 +367,7 @@ def _comparisons(definition: Definition, curves: Sequence[Curve], larger: bool) 
             raw.append((program, budget, method, rank_sum_p(ours, theirs), effect))
     adjusted = holm([p for *_, p, _ in raw])
     return [
-        Comparison(program, budget, method, definition.against, p, q, effect, size_of(effect))
+        MethodTest(program, budget, method, definition.against, p, q, effect, size_of(effect))
         for (program, budget, method, p, effect), q in zip(raw, adjusted, strict=True)
     ]
 

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from heapwright.canary.instances import Reading
+from heapwright.canary.instances import InstanceReading
 from heapwright.canary.samples import Header, Sample
 
 SAMPLES_PER_BLOCK = 12
@@ -21,7 +21,7 @@ MEMORY, CPU, FAULTS = "memory_bytes", "cpu_share", "faults_per_s"
 
 
 @dataclass
-class Blocks:
+class RatioSeries:
     """The blocks of one number.
 
     Attributes:
@@ -46,7 +46,7 @@ class Blocks:
         return [math.log(t / c) for c, t in zip(self.control, self.treatment, strict=True)]
 
 
-def all_blocks(header: Header, samples: Sequence[Sample], warm_up_s: float) -> dict[str, Blocks]:
+def all_blocks(header: Header, samples: Sequence[Sample], warm_up_s: float) -> dict[str, RatioSeries]:
     """Return the blocks of each number.
 
     Args:
@@ -62,7 +62,7 @@ def all_blocks(header: Header, samples: Sequence[Sample], warm_up_s: float) -> d
     for sample in samples:
         groups.setdefault(int((sample.time - first) // length), []).append(sample)
     warm = _Warm(samples, warm_up_s)
-    found = {name: Blocks() for name in (MEMORY, CPU, FAULTS, *header.numbers)}
+    found = {name: RatioSeries() for name in (MEMORY, CPU, FAULTS, *header.numbers)}
     before: Sample | None = None
     for number, group in sorted(groups.items()):
         previous, before = before, group[-1]
@@ -115,14 +115,14 @@ class _Warm:
                     if row is not None:
                         self._first.setdefault((side, i, row.started), sample.time)
 
-    def row(self, sample: Sample, side: str, instance: int) -> Reading | None:
-        row: Reading | None = getattr(sample, side)[instance]
+    def row(self, sample: Sample, side: str, instance: int) -> InstanceReading | None:
+        row: InstanceReading | None = getattr(sample, side)[instance]
         if row is None or sample.time - self._first[side, instance, row.started] < self._warm_up_s:
             return None
         return row
 
 
-def _add(blocks: Blocks, at: float, sides: list[list[float | None]], by_group: bool = False) -> None:
+def _add(blocks: RatioSeries, at: float, sides: list[list[float | None]], by_group: bool = False) -> None:
     means = [_mean([value for value in side if value is not None]) for side in sides]
     if means[0] is None or means[1] is None or min(means[0], means[1]) < 0:
         return
@@ -143,7 +143,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _in_block(name: str, rows: Sequence[Reading | None], times: Sequence[float]) -> float | None:
+def _in_block(name: str, rows: Sequence[InstanceReading | None], times: Sequence[float]) -> float | None:
     """The value of an instance in a block; None if it was not up.
 
     A counter's growth per second leaves out the time from a reading to the next where a restart lies between.

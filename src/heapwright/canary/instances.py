@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Reading(msgspec.Struct, array_like=True):
+class InstanceReading(msgspec.Struct, array_like=True):
     """An instance at one moment.
 
     Attributes:
@@ -93,7 +93,7 @@ def check_identity(names: list[str], started: dict[str, float], option: str) -> 
             )
 
 
-def first_starts(names: list[str], rows: Iterable[list[Reading | None]]) -> dict[str, float]:
+def first_starts(names: list[str], rows: Iterable[list[InstanceReading | None]]) -> dict[str, float]:
     """When each instance that is named by a process id was first seen to have started, in seconds since the boot.
 
     Args:
@@ -108,7 +108,7 @@ def first_starts(names: list[str], rows: Iterable[list[Reading | None]]) -> dict
     return found
 
 
-def read_instance(name: str, proportional: bool, started: float | None = None) -> Reading | None:
+def read_instance(name: str, proportional: bool, started: float | None = None) -> InstanceReading | None:
     """Read an instance; None while it has no process.
 
     Args:
@@ -124,7 +124,7 @@ def read_instance(name: str, proportional: bool, started: float | None = None) -
     found = [one for pid in processes_of(name) if (one := _read(pid, proportional)) is not None]
     if not found:
         return None
-    return Reading(
+    return InstanceReading(
         min(one.started for one in found),
         sum(one.memory_bytes for one in found),
         sum(one.cpu_s for one in found),
@@ -148,7 +148,7 @@ def _tree(root: int) -> Iterator[int]:
                 yield from _tree(int(child))
 
 
-def _read(pid: int, proportional: bool) -> Reading | None:
+def _read(pid: int, proportional: bool) -> InstanceReading | None:
     fields = stat_fields(pid)
     if not fields or fields[0] in "ZX":
         return None
@@ -156,7 +156,7 @@ def _read(pid: int, proportional: bool) -> Reading | None:
     if memory is None:
         memory = int(fields[21]) * _PAGE
     cpu = sum(int(fields[i]) for i in range(11, 15)) / _TICKS
-    return Reading(int(fields[19]) / _TICKS, float(memory), cpu, float(int(fields[7]) + int(fields[8])), 1)
+    return InstanceReading(int(fields[19]) / _TICKS, float(memory), cpu, float(int(fields[7]) + int(fields[8])), 1)
 
 
 def _pss(pid: int) -> int | None:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from heapwright.canary.blocks import Blocks
+from heapwright.canary.blocks import RatioSeries
 from heapwright.canary.level import fit_level
 
 FIRST_LOOK = 15  # blocks
@@ -77,7 +77,7 @@ class Result:
     between: bool = False
 
 
-def judge(blocks: Blocks, margin: float) -> Result:
+def judge(blocks: RatioSeries, margin: float) -> Result:
     """Judge the blocks of one number.
 
     A claim of an earlier look stays only if the later looks do not contradict it: the last look decides.
@@ -153,7 +153,7 @@ def _spent_at(look: int) -> _Spent:
     return _Spent(_LATER.mean / (later * (later + 1)), _LATER.start / (later * (later + 1)))
 
 
-def _between(blocks: Blocks, count: int, alpha: float) -> float | None:
+def _between(blocks: RatioSeries, count: int, alpha: float) -> float | None:
     """Half the width of the interval from the differences between instances; None with fewer than two on a side."""
     from scipy import stats
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from heapwright.canary.blocks import CPU, FAULTS, MEMORY, Blocks, all_blocks, restarts
-from heapwright.canary.instances import Reading, first_starts, read_instance
+from heapwright.canary.blocks import CPU, FAULTS, MEMORY, RatioSeries, all_blocks, restarts
+from heapwright.canary.instances import InstanceReading, first_starts, read_instance
 from heapwright.canary.judge import Result, judge
 from heapwright.canary.samples import Header, Sample, SampleFile
 from heapwright.canary.sources import Source
@@ -36,7 +36,7 @@ class CanaryState:
 
     header: Header
     results: dict[str, Result]
-    blocks: dict[str, Blocks]
+    blocks: dict[str, RatioSeries]
     samples: int
     sampled_s: float
     restarts: tuple[int, int]
@@ -113,7 +113,7 @@ def take_samples(
     samples = list(file.before)
     started = starts_of(header, samples)
 
-    def read(name: str) -> Reading | None:
+    def read(name: str) -> InstanceReading | None:
         found = read_instance(name, header.proportional, started.get(name))
         if found is not None and name.isdecimal():
             started.setdefault(name, found.started)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.canary.instances import Reading
+from heapwright.canary.instances import InstanceReading
 from heapwright.errors import HeapwrightError
 
 VERSION = 1
@@ -46,8 +46,8 @@ class Sample(msgspec.Struct):
     """
 
     time: float
-    control: list[Reading | None]
-    treatment: list[Reading | None]
+    control: list[InstanceReading | None]
+    treatment: list[InstanceReading | None]
     numbers: dict[str, tuple[float | None, float | None]] = {}
 
 

@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.choose import chosen_pick
     from heapwright.study.claim import is_proven, proven_by
     from heapwright.study.load import load_view
+    from heapwright.study.take_effect import library_trouble
     from heapwright.study.view import MET
-    from heapwright.tuning.take_effect import library_trouble
 
     container = opened_container(args)
     if container is not None and not args.check:
@@ -124,9 +124,9 @@ def _check(args: argparse.Namespace, view: StudyView, config: Config, container:
     """Print whether each part of the settings takes effect; return 1 if one does not."""
     from heapwright.platforms import INSIDE
     from heapwright.report.shipped_library import environment_inside, preloaded_libraries
-    from heapwright.study.local import all_spaces
+    from heapwright.study.local_environment import all_spaces
     from heapwright.study.store import read_study, study_errors
-    from heapwright.tuning.take_effect import effects_of
+    from heapwright.study.take_effect import effects_of
     from heapwright.workload.model import from_identity
 
     if view.recordings is not None:

@@ -151,7 +151,7 @@ def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
         UsageError: a parameter is unknown, or a range is invalid.
     """
     from heapwright.study.axes import axis_text
-    from heapwright.tuning.landscape import plane
+    from heapwright.tuning.landscape import grid_space
 
     keys: list[str] = list(dict.fromkeys(args.param))
     if len(keys) > 2:
@@ -161,7 +161,7 @@ def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
     specs = {p.key: p.spec for p in space.params}
     ends = [ranges.get(key) or (None, None) for key in keys]
     texts = tuple(axis_text(specs[k], low, high, args.step) for k, (low, high) in zip(keys, ends, strict=True))
-    plane(allocator, texts)
+    grid_space(allocator, texts)
     return texts
 
 

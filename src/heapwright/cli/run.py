@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.allocators.huge_pages import are_forbidden, forbid_huge_pages
     from heapwright.allocators.reach import find_barrier
     from heapwright.study.choose import chosen_config, kept_choice
-    from heapwright.study.local import all_spaces, local_environment
+    from heapwright.study.local_environment import all_spaces, local_environment
     from heapwright.study.program import changed_sentence, program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.command import under_shell

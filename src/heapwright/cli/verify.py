@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status is the verdict."""
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import view_of
-    from heapwright.study.local import all_spaces
+    from heapwright.study.local_environment import all_spaces
     from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.model import whole_only, with_prefix
@@ -212,9 +212,9 @@ def _verified(
     from heapwright.experiment.configuration import DEFAULT
     from heapwright.measure.host import describe_host, differences
     from heapwright.report.progress import make_progress
-    from heapwright.study.local import local_environment
+    from heapwright.study.local_environment import local_environment
+    from heapwright.study.metering import meter_options_of
     from heapwright.study.options import Options
-    from heapwright.tuning.session import metering
     from heapwright.tuning.verify import refused, verify
     from heapwright.workload.execute import Executor
     from heapwright.workload.program import allocator_changes, program_changes
@@ -246,7 +246,7 @@ def _verified(
         return refused(pick, why, options.objectives, predicted), notes
     limit = args.timeout or options.timeout or workload.file.timeout
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder, make_progress(quiet=args.quiet) as progress:
-        executor = Executor(workload, metering(options, limit), Path(folder) / "references")
+        executor = Executor(workload, meter_options_of(options, limit), Path(folder) / "references")
         found = verify(
             pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep, predicted
         )

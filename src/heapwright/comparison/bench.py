@@ -25,10 +25,10 @@ from heapwright.allocators.takeover import judge
 from heapwright.comparison.bench_results import Cell, derive
 from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.binding_runs import run_with_bindings
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, RunsInputs, Work
-from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions

@@ -26,6 +26,7 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.allocators.takeover import Bindings, judge, others_than
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.binding_runs import run_with_bindings
 from heapwright.experiment.configuration import DEFAULT
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.outputs import OutputCheck
@@ -33,17 +34,15 @@ from heapwright.experiment.progress import Progress
 from heapwright.experiment.replays import ReplayExecutor, Replays
 from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Work
 from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
-from heapwright.experiment.warm_up import run_with_bindings
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.trace.recordings import Recordings
-from heapwright.workload.execute import Executor, Outcome, advice
+from heapwright.workload.execute import Executor, Outcome, advice, time_limit
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
 
 _OWN = "its own malloc"  # shown where the name of the program's malloc is not known
-_TIMEOUT_FACTOR, _MIN_TIMEOUT_S = 10.0, 10.0  # factor on a run of the reference; least timeout
 
 
 @dataclass
@@ -245,12 +244,12 @@ class Comparer:
 
     def _set_timeout(self) -> None:
         """Set the timeout from second runs of the reference: the first may have read files from a cold disk."""
-        longest = 0.0
+        walls = []
         for input_ in self.workload.inputs:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
             self._judge_outcome(self.rows[0], input_, outcome)
-            longest = max(longest, outcome.run.metrics["wall_s"] or 0.0)
-        limit = max(_MIN_TIMEOUT_S, _TIMEOUT_FACTOR * longest) + self.workload.quiet_s
+            walls.append(outcome.run.metrics["wall_s"] or 0.0)
+        limit = time_limit(walls, self.workload)
         self._executor.options = dataclasses.replace(self.options, timeout=limit)
 
     def _judge_outcome(self, row: Row, input_: Input, outcome: Outcome) -> None:

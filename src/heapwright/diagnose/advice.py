@@ -21,7 +21,7 @@ MAJOR_SHARE = 0.50
 MANY_ARENAS = 4
 
 
-class Figures(NamedTuple):
+class AdviceFigures(NamedTuple):
     """The figures that the decision needs: bytes in memory, as sums over the processes.
 
     Attributes:
@@ -108,7 +108,7 @@ _MANAGED = {
 }
 
 
-def advise(found: Figures) -> Advice:
+def advise(found: AdviceFigures) -> Advice:
     """Return the first sentence of a diagnosis and the steps that fit it."""
     of = f"Of {show_bytes(found.resident)} resident"
     if found.private < SMALL_BYTES:
@@ -155,7 +155,7 @@ def advise(found: Figures) -> Advice:
     )
 
 
-def _free(found: Figures, of: str) -> Advice:
+def _free(found: AdviceFigures, of: str) -> Advice:
     """Advice on memory that malloc keeps free."""
     glibc = found.allocator.startswith("glibc")
     steps = []
@@ -171,12 +171,14 @@ def _free(found: Figures, of: str) -> Advice:
         trim = f"malloc_trim gives back {show_bytes(found.trimmable)}, "
     elif glibc:
         trim = "it lies between live blocks, where malloc_trim does not reach it; "
-    most = f"another malloc or setting can give back up to {show_bytes(found.free)}"
-    sentence = f"{of}, {show_bytes(found.free)} is free memory that malloc keeps: {trim}{most}; start with {steps[0]}"
+    bound_text = f"another malloc or setting can give back up to {show_bytes(found.free)}"
+    sentence = (
+        f"{of}, {show_bytes(found.free)} is free memory that malloc keeps: {trim}{bound_text}; start with {steps[0]}"
+    )
     return Advice("free", sentence, tuple(steps))
 
 
-def _unknown(found: Figures, of: str) -> Advice:
+def _unknown(found: AdviceFigures, of: str) -> Advice:
     """Advice where malloc's free memory cannot be read from outside."""
     name = found.allocator
     how, setting = next((ask for family, ask in _ASK.items() if family in name), ("", ""))

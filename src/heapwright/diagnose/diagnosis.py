@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heapwright.diagnose.advice import Advice, Figures, advise
+from heapwright.diagnose.advice import Advice, AdviceFigures, advise
 from heapwright.diagnose.which_malloc import WhichMalloc, which_malloc
 from heapwright.errors import HeapwrightError
 from heapwright.trace.pack import native_program
@@ -63,7 +63,7 @@ class Diagnosis:
 
     json: dict[str, Any]
     division: Division
-    figures: Figures
+    figures: AdviceFigures
     advice: Advice
 
 
@@ -112,10 +112,10 @@ def together(found: Sequence[Diagnosis]) -> Diagnosis:
     managed = {one.figures.managed for one in found}
     sums = {
         name: sum(getattr(figures, name) for _, figures in scaled)
-        for name in Figures._fields
+        for name in AdviceFigures._fields
         if name not in ("allocator", "known", "runtime", "arenas", "managed", "own_figures")
     }
-    figures = Figures(
+    figures = AdviceFigures(
         allocator=mallocs.pop() if len(mallocs) == 1 else "unknown",
         known=all(one.figures.known for one in found),
         arenas=max(one.figures.arenas for one in found),
@@ -162,7 +162,9 @@ def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str
     )
 
 
-def figures_of(name: str, division: Division, heap: dict[str, Any] | None, runtime: dict[str, Any] | None) -> Figures:
+def figures_of(
+    name: str, division: Division, heap: dict[str, Any] | None, runtime: dict[str, Any] | None
+) -> AdviceFigures:
     """Return the figures that the advice is decided on.
 
     Args:
@@ -173,7 +175,7 @@ def figures_of(name: str, division: Division, heap: dict[str, Any] | None, runti
     """
     arenas = (heap or {}).get("arenas") or []
     files = division.program + division.files
-    return Figures(
+    return AdviceFigures(
         allocator=name,
         resident=division.total,
         files=files,
@@ -229,7 +231,7 @@ def _of(found: dict[str, Any] | None, key: str) -> int:
     return int((found or {}).get(key) or 0)
 
 
-def _by_pss(one: Diagnosis) -> tuple[Division, Figures]:
+def _by_pss(one: Diagnosis) -> tuple[Division, AdviceFigures]:
     """Scale a process's figures so that its memory counts as in PSS."""
     rss, pss = one.json["parts"], one.json.get("pss_parts")
     if not pss:

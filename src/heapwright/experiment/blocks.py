@@ -131,9 +131,8 @@ class Blocks:
             self._run(works, stored)
         made = [stored[plan.key] for plan in planned if plan.key in stored]
         for plan in planned:  # in the planned order, so that a resumed study sees the same
-            key = (phase, *plan.key)
-            if plan.key in stored and key not in self._counted:
-                self._counted.add(key)
+            if plan.key in stored and (phase, *plan.key) not in self._counted:
+                self._counted.add((phase, *plan.key))
                 if stored[plan.key].elapsed_s:
                     self.typical.add(stored[plan.key].charged_s(self.runner.slots))
         return made

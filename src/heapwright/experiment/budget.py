@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _TYPICAL_OF = 12  # how many of the latest runs tell the cost of a run now
@@ -129,6 +130,16 @@ class Budget:
     def left_s(self) -> float:
         """Seconds until the deadline, by the charges."""
         return max(0.0, self.total_s - self.spent_s)
+
+    @contextmanager
+    def limited_to(self, seconds: float) -> Iterator[None]:
+        """A context in which at most so many further seconds of the present stage are charged."""
+        end_s = self.limit_s
+        self.limit_s = min(end_s, self.spent_s + seconds)
+        try:
+            yield
+        finally:
+            self.limit_s = end_s
 
     def charge(self, name: str = _RUN) -> float:
         """Charge the wall time since the last charge to the run that just ended, or to the work of this name.

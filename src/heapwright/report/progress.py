@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, show_estimate
 from heapwright.terminal_text import console, say, visible
+from heapwright.units import percent
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -134,7 +135,7 @@ class ParetoFront:
         heading = f"Pareto front: {len(rows)}; change from default"
         table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1)
         for label, ratios in shown:
-            table.add_row(*(f"{100 * (r - 1):+.1f}%".replace("-", "−") for r in ratios.values()), visible(label))
+            table.add_row(*map(percent, ratios.values()), visible(label))
         return table
 
 

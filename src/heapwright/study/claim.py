@@ -259,7 +259,7 @@ def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
     return f"{changes} with {named(config)}".replace("-", "−")
 
 
-def nothing_less(metric: str) -> str:
+def already_zero_text(metric: str) -> str:
     """The warning that an objective is 0 already."""
     return f"{METRICS[metric].label}: 0 with nothing changed, so no setting can make it less."
 

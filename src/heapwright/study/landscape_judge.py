@@ -131,20 +131,20 @@ def _ends(
         return None, None  # more replicates have shown other points to be lowest or highest since
     runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= start.first]
     configs = {id_: store.config_by_id(id_) for id_ in start.configs}
-    least = resolution(metric, [v for r in runs if r.config == 1 and (v := r.metrics.get(metric)) is not None])
-    gain = _fresh(gather(runs, configs, 1).get(low), metric, options, least)
-    contrast = _fresh(gather(runs, configs, low).get(rest[0]), metric, options, least) if rest else None
+    min_change = resolution(metric, [v for r in runs if r.config == 1 and (v := r.metrics.get(metric)) is not None])
+    gain = _fresh(gather(runs, configs, 1).get(low), metric, options, min_change)
+    contrast = _fresh(gather(runs, configs, low).get(rest[0]), metric, options, min_change) if rest else None
     return gain, contrast
 
 
-def _fresh(candidate: Candidate | None, metric: str, options: Options, least: float) -> Fresh | None:
+def _fresh(candidate: Candidate | None, metric: str, options: Options, min_change: float) -> Fresh | None:
     logs = candidate.logs.get(metric, {}) if candidate and not candidate.failure else {}
     if min(map(len, logs.values()), default=0) < 2:
         return None
     every = [x for group in logs.values() for x in group]
     ratio, p = ratio_interval(logs, options.seed), signed_rank_p(every)
     return Fresh(
-        ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin, least)
+        ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin, min_change)
     )
 
 

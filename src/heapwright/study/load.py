@@ -20,8 +20,8 @@ from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study import agreement
 from heapwright.study.claim import (
     SEARCH_ONLY,
+    already_zero_text,
     headline,
-    nothing_less,
     pick_claim,
     predicted_effect,
     prediction_claim,
@@ -46,7 +46,7 @@ from heapwright.study.program import program_of
 from heapwright.study.requirement import with_requirements
 from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.stage_times import stages_of
-from heapwright.study.standing import stand
+from heapwright.study.standing import final_picks
 from heapwright.study.store import Store, read_study, study_errors
 from heapwright.study.view import (
     Confirmation,
@@ -135,16 +135,16 @@ def view_of(store: Store) -> StudyView:
     part = prefix.shown() if prefix else ""
     recordings = msgspec.convert(meta.recordings, Recordings) if meta.recordings else None
     inputs = _test_inputs(meta.identity)
-    how = ClaimBasis(inputs, options.margin, part, recordings is not None, meta.earlier_looks)
-    picks = _picks(store, evaluations, confirmed, options, how)
-    usual = _references(store, confirmed, options, how)
+    basis = ClaimBasis(inputs, options.margin, part, recordings is not None, meta.earlier_looks)
+    picks = _picks(store, evaluations, confirmed, options, basis)
+    usual = _references(store, confirmed, options, basis)
     requires, tested = requirements_of(options), gather(fresh, configs, default.id)
     picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, default.id, meta.host)
     usual = with_requirements(usual, requires, confirmed, tested)
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
         failed = {id_: c.failure for id_, c in tested.items() if c.failure}
-        picks, dropped = stand(picks, usual, aims_of(options), failed)
+        picks, dropped = final_picks(picks, usual, aims_of(options), failed)
         picks = with_objection(picks, early)
         if recordings is not None:
             picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)
@@ -243,13 +243,13 @@ def _predicted_text(store: Store) -> str:
 
 
 def _references(
-    store: Store, confirmed: dict[int, dict[str, Confirmation]], options: Options, how: ClaimBasis
+    store: Store, confirmed: dict[int, dict[str, Confirmation]], options: Options, basis: ClaimBasis
 ) -> dict[str, Reference]:
     """The rows of usual advice."""
     found = {}
     for name, id_ in store.meta.references.items():
         seen = confirmed.get(id_, {})
-        claim = pick_claim(seen, options.objectives, *how)
+        claim = pick_claim(seen, options.objectives, *basis)
         found[name] = Reference(name, store.config_by_id(id_), seen, claim)
     return found
 
@@ -319,7 +319,7 @@ def _picks(
     evaluations: list[Evaluation],
     confirmed: dict[int, dict[str, Confirmation]],
     options: Options,
-    how: ClaimBasis,
+    basis: ClaimBasis,
 ) -> dict[PickName, Pick]:
     by_id = {e.config.id: e for e in evaluations}
     searched = cast(dict[PickName, int], store.meta.searched)
@@ -333,7 +333,7 @@ def _picks(
         if options.search_only and not found:
             claim = single_claim(origin.ratios, options.objectives)
         else:
-            claim = pick_claim(found, options.objectives, *how)
+            claim = pick_claim(found, options.objectives, *basis)
         minified = not options.search_only and origin.config.id not in store.meta.unminified
         picks[name] = Pick(name, config, origin, dropped, found, claim, minified=minified)
     return picks
@@ -407,7 +407,7 @@ def _warnings(
     noise = _noise(calibrated)
     for metric in options.objectives:
         if calibrated and not any(r.metrics.get(metric) for r in calibrated):
-            found[nothing_less(metric)] = None
+            found[already_zero_text(metric)] = None
         if noise.get(metric, 0) > 0.05:
             found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
     walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]

@@ -34,7 +34,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         runtimes: runtime, or space added by the user → `tuning.session.ExtraSpace`; None before the program was
             inspected.
         added: space that the user added → its file as a JSON-like dict.
-        takeover: allocator → whether it takes over, and how long the test took (`tuning.reach`).
+        takeover: allocator → whether it takes over, and how long the test took (`tuning.takeover_check`).
         not_searched: allocator → why it is not searched.
         recordings: the recordings of a study of recordings (`trace.recordings.Recordings`); None for a program.
         hidden: allocator → settings that are not searched, because a replay does not show their effect.

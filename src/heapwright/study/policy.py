@@ -23,6 +23,7 @@ from heapwright.search.pareto import LOSS_WEIGHT, weighed
 from heapwright.study.options import MIN_GAIN, Options
 from heapwright.study.requirement import Requirement, parse_requirement
 from heapwright.study.view import Confirmation
+from heapwright.units import percent
 
 MIN_GAIN_BYTES = 1 << 20
 _KINDS = ("memory", "time")
@@ -87,12 +88,12 @@ class Policy(msgspec.Struct, frozen=True):
         for metric, c in confirmed.items():
             limit = self._find(self.limits, metric, math.inf)
             if c.low > limit or c.ratio > max(limit, 1 + MIN_GAIN):  # less may be noise
-                return f"{METRICS[metric].label} {_change(c.ratio)} is beyond the limit of {_change(limit)}"
+                return f"{METRICS[metric].label} {percent(c.ratio)} is beyond the limit of {percent(limit)}"
         tested = [confirmed[m] for m in objectives if m in confirmed]
         gains = [c for c in tested if c.verdict == "better"]
         if gains and not any(map(_matters, gains)):
             sizes = (
-                f"{METRICS[c.metric].label} {_change(c.ratio)}"
+                f"{METRICS[c.metric].label} {percent(c.ratio)}"
                 + (f", {show_bytes(c.default_median * (1 - c.ratio))}" if METRICS[c.metric].unit == "B" else "")
                 for c in gains
             )
@@ -100,8 +101,8 @@ class Policy(msgspec.Struct, frozen=True):
         costs = self.costs_of(tested)
         if gains and self.score(costs) >= 0:
             losses = [c for c in tested if costs[c.metric] > 0]
-            cost = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in losses)
-            gain = " and ".join(f"{METRICS[c.metric].label} {_change(c.ratio)}" for c in gains)
+            cost = " and ".join(f"{METRICS[c.metric].label} {percent(c.ratio)}" for c in losses)
+            gain = " and ".join(f"{METRICS[c.metric].label} {percent(c.ratio)}" for c in gains)
             return f"{cost} costs too much for {gain}"
         return ""
 
@@ -151,10 +152,6 @@ def _matters(c: Confirmation) -> bool:
     """Whether a gain is large enough to act on."""
     saved = c.default_median * (1 - c.ratio)
     return c.ratio <= 1 - MIN_GAIN and (METRICS[c.metric].unit != "B" or saved >= MIN_GAIN_BYTES)
-
-
-def _change(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")
 
 
 def parse_limits(text: str) -> dict[str, float]:

@@ -23,6 +23,7 @@ from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import MIN_GAIN
 from heapwright.study.store import Store
 from heapwright.study.view import Pick, PickName
+from heapwright.units import percent
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
@@ -128,7 +129,7 @@ def _reached_s(run: StoredRun, metric: str) -> float | None:
     return next((t for t, value in zip(ends, values, strict=False) if value >= REACHED * highest > 0), None)
 
 
-def missed(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
+def prefixes_miss_peak(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
     """Whether the prefixes of the default stay below the peaks of its whole runs, and so show too little.
 
     Args:
@@ -201,4 +202,4 @@ def sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:
 
 
 def _changes(ratios: Mapping[str, float]) -> str:
-    return ", ".join(f"{METRICS[m].label} {100 * (r - 1):+.1f}%".replace("-", "−") for m, r in ratios.items())
+    return ", ".join(f"{METRICS[m].label} {percent(r)}" for m, r in ratios.items())

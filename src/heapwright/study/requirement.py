@@ -24,6 +24,7 @@ from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.stats import ALPHA
 from heapwright.metrics import METRICS, find_metric
 from heapwright.study.view import MET, Confirmation, Pick, Reference, RequirementResult, State
+from heapwright.units import percent
 
 _FORM = re.compile(r"\s*([A-Za-z0-9_]+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*(x|[A-Za-zµ/%]*)\s*")
 _UNITS = {
@@ -106,7 +107,7 @@ class Requirement(msgspec.Struct, frozen=True):
             kept, shown = None, "not measured"
             if found is not None:
                 kept = self.within(found.low, found.high)
-                shown = " to ".join(f"{100 * (v - 1):+.1f}%".replace("-", "−") for v in (found.low, found.high))
+                shown = " to ".join(map(percent, (found.low, found.high)))
         else:
             kept, shown = self._judge_values(candidate.values.get(self.metric, {}) if candidate else {})
         state: State = "not shown" if kept is None else "kept" if kept else "broken"

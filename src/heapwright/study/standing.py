@@ -26,7 +26,7 @@ from heapwright.study.requirement import objection as broken
 from heapwright.study.view import PICK_NAMES, Evaluation, Pick, PickName, Reference
 
 
-def stand(
+def final_picks(
     picks: Mapping[PickName, Pick],
     references: Mapping[str, Reference],
     aims: Aims,

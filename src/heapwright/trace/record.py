@@ -320,9 +320,9 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
         result = [] if empty else _place_all(drafts, trace)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         what = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
-        how = f"the raw files are kept; to try again: heapwright record --recover {folder} -o {trace}"
+        recovery_hint = f"the raw files are kept; to try again: heapwright record --recover {folder} -o {trace}"
         status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
-        raise HeapwrightError(f"the recordings could not be packed: {what}", how, status) from None
+        raise HeapwrightError(f"the recordings could not be packed: {what}", recovery_hint, status) from None
     shutil.rmtree(folder, ignore_errors=True)
     if empty:
         late = next((warning for _, _, warning in drafts if "the window did not begin" in warning), "")

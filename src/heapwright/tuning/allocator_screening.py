@@ -23,7 +23,7 @@ from heapwright.experiment.records import StoredRun
 from heapwright.study.options import BLOCK
 from heapwright.study.store import Store
 from heapwright.tuning.config_cache import ConfigCache
-from heapwright.tuning.reach import NO_TIME, take_over
+from heapwright.tuning.takeover_check import NO_TIME, take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 

@@ -21,15 +21,15 @@ from heapwright.experiment.records import StoredRun, metrics_by_input
 from heapwright.experiment.stats import relative_noise
 from heapwright.metrics import METRICS
 from heapwright.study import options as opt
-from heapwright.study.claim import nothing_less, tree_sentence
+from heapwright.study.claim import already_zero_text, tree_sentence
 from heapwright.study.options import Options
-from heapwright.study.prefix import chosen_prefix, missed
+from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
 from heapwright.study.saving_bound import busiest_program
 from heapwright.tuning.managed import reachable
-from heapwright.tuning.reach import check_reach
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
+from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import time_limit
 from heapwright.workload.program import ProgramIdentity, without_outputs
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins
@@ -63,9 +63,9 @@ def calibrate(session: Session) -> None:
     for input_ in session.workload.inputs:
         runs += session.blocks.measure(Phase.CALIBRATE, 0, [session.default], [input_])
         _check_objectives(session, runs[-1])
-    _settle_program(session)
+    _drop_outputs_from_identity(session)
     _choose_objectives(session, runs)
-    if not _keep_reachable(session, runs):
+    if not _drop_unreachable_allocators(session, runs):
         return
     if not session.options.axes:  # a sweep tells its own plan
         plan_study(session, runs)
@@ -82,14 +82,18 @@ def calibrate(session: Session) -> None:
     session.use_executor(session.options.timeout or session.workload.file.timeout or enough)
     session.threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
     session.calibrated = [r for r in runs if r.block > 0] or runs  # the first run of each input warms the caches
-    if session.proof and chosen_prefix(session.store) is not None and missed(runs, session.options.objectives):
+    if (
+        session.proof
+        and chosen_prefix(session.store) is not None
+        and prefixes_miss_peak(runs, session.options.objectives)
+    ):
         session.progress.note("the peak of a whole run does not show in its prefixes: nothing can be proven by them")
         session.proof = session.predicts = False
-    _mind_fixed_time(session, runs)
+    _replace_times_under_fixed_load(session, runs)
     _measure_noise(session, runs)
 
 
-def _mind_fixed_time(session: Session, runs: Sequence[StoredRun]) -> None:
+def _replace_times_under_fixed_load(session: Session, runs: Sequence[StoredRun]) -> None:
     """Compare work instead of time if the load of a server runs for a fixed time."""
     if session.workload.file.server is None:
         return
@@ -110,7 +114,7 @@ def _measure_noise(session: Session, runs: Sequence[StoredRun]) -> None:
     noises = []
     for objective in session.options.objectives:
         if not any(r.metrics.get(objective) for r in runs):
-            session.progress.note(nothing_less(objective))
+            session.progress.note(already_zero_text(objective))
         by_input: dict[str, list[float]] = {}
         for run in runs:
             if run.block > 0 and (value := run.metrics.get(objective)) is not None:
@@ -176,7 +180,7 @@ def _runtime_manages(session: Session, program: str) -> bool:
     return managed is not None and managed.reach == "none" and bool(find_extra_spaces(session))
 
 
-def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:
+def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -> bool:
     """Leave out allocators that cannot reach the program and tell who manages its memory; whether any is left."""
     here = session.workload.container is None  # otherwise the path is one of the image
     busiest = next(filter(None, map(busiest_program, first)), "") if here else ""
@@ -199,7 +203,7 @@ def _keep_reachable(session: Session, first: Sequence[StoredRun]) -> bool:
     return bool(session.allocators)
 
 
-def _settle_program(session: Session) -> None:
+def _drop_outputs_from_identity(session: Session) -> None:
     """Leave files that the program writes itself out of the program's identity, after its first run."""
     stored = session.store.meta.program
     identity = msgspec.convert(stored, ProgramIdentity) if stored else None

@@ -10,10 +10,10 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.tuning import allocator_screening
-from heapwright.tuning.reach import take_over
 from heapwright.tuning.runtimes import screened_extras
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import Session
+from heapwright.tuning.takeover_check import take_over
 
 _NONE = "no allocator can be searched in this program", "'heapwright compare' shows each"
 

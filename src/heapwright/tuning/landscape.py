@@ -42,7 +42,7 @@ END_ROUNDS, FURTHER_ROUNDS = (
 _T = TypeVar("_T")
 
 
-def plane(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis, ...]]:
+def grid_space(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis, ...]]:
     """The space that contains only these settings with these values, and its axes in the order given.
 
     Raises:
@@ -90,7 +90,7 @@ def sweep(session: Session, metric: str = "") -> None:
         KeyboardInterrupt: all runs measured so far are stored.
     """
     store, options, inputs = session.store, session.options, session.workload.inputs
-    space, axes = plane(session.allocators[0], options.axes)
+    space, axes = grid_space(session.allocators[0], options.axes)
     if not store.meta.repeats and store.runs(Phase.LANDSCAPE):
         raise HeapwrightError(
             f"{store.path} was begun by an older heapwright, which measured no point twice",

@@ -22,7 +22,7 @@ from heapwright.allocators.reach import GLIBC
 from heapwright.allocators.registry import Allocator
 from heapwright.experiment.budget import Budget
 from heapwright.study.store import Store
-from heapwright.tuning.reach import NO_TIME, take_over
+from heapwright.tuning.takeover_check import NO_TIME, take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 

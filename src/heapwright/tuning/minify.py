@@ -35,10 +35,10 @@ from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
 _SCREEN, _WHOLE = 0.98, 0.95  # one-sided confidence that a removal costs something: of one setting, of several settings
-_FREE = 0.8  # one-sided confidence that the removal of several settings costs little
-# Little: at most this part of an objective's own gain, or, because a loss weighs more than a gain (`LOSS_WEIGHT`), a
-# smaller part of the largest gain.
-_SPARED = 3
+_CONFIDENCE = 0.8  # one-sided, that the removal of several settings keeps the gain
+# The removal may cost this part of an objective's own gain or, because a loss weighs more than a gain (`LOSS_WEIGHT`),
+# a smaller part of the largest gain.
+_MAX_LOST_SHARE = 1 / 3
 
 
 def minify(
@@ -92,18 +92,18 @@ def minify(
         smaller = make_config({k: v for k, v in settings.items() if k in kept})
         if blocks.budget.over(2 * MINIFY_MIN_ROUNDS * len(inputs) * blocks.typical.seconds):
             return config, False
-        at, done, free = first + MINIFY_ROUNDS + (attempt - 1) * MINIFY_MAX_ROUNDS, 0, None
+        at, done, keeps_gain = first + MINIFY_ROUNDS + (attempt - 1) * MINIFY_MAX_ROUNDS, 0, None
         step = max(rounds, MINIFY_MIN_ROUNDS)
-        while free is None and done < MINIFY_MAX_ROUNDS:
+        while keeps_gain is None and done < MINIFY_MAX_ROUNDS:
             done += min(step, MINIFY_MAX_ROUNDS - done)
             measured = _measure(phase, at, done, config, [smaller], blocks, inputs)
-            free = _is_free(measured.get(smaller.id), objectives, bounded, margin, gains)
+            keeps_gain = _keeps_gain(measured.get(smaller.id), objectives, bounded, margin, gains)
             step = MINIFY_MIN_ROUNDS
             if blocks.budget.over(2 * step * len(inputs) * blocks.typical.seconds):
                 break
-        if free is None:
-            free = _is_free(measured.get(smaller.id), objectives, bounded, margin, gains, by_estimate=True)
-        if free:
+        if keeps_gain is None:
+            keeps_gain = _keeps_gain(measured.get(smaller.id), objectives, bounded, margin, gains, by_estimate=True)
+        if keeps_gain:
             return smaller, True
         kept.add(by_value[attempt - 1])
     return config, True
@@ -137,27 +137,27 @@ def minify_each(
     Returns:
         The smaller configurations by pick, and the picks that there was no time to minify.
     """
-    budget, end_s = blocks.budget, blocks.budget.limit_s
+    budget = blocks.budget
     done: dict[int, tuple[Config, bool]] = {}
     open_ = len({config.id for config in picks.values()})
     for name, config in picks.items():
         if config.id in done:
             continue
-        share = max((end_s - budget.spent_s) / open_, seconds_for(config, blocks, inputs))
-        budget.limit_s = min(end_s, budget.spent_s + share)
+        share_s = max((budget.limit_s - budget.spent_s) / open_, seconds_for(config, blocks, inputs))
         open_ -= 1
-        done[config.id] = minify(
-            config,
-            phase=Phase.minify(name),
-            blocks=blocks,
-            make_config=functools.partial(make_config, config.allocator),
-            inputs=inputs,
-            objectives=objectives,
-            margin=margin,
-            noise=noise,
-            gains=gains[config.id],
-            bounded=bounded,
-        )
+        with budget.limited_to(share_s):
+            done[config.id] = minify(
+                config,
+                phase=Phase.minify(name),
+                blocks=blocks,
+                make_config=functools.partial(make_config, config.allocator),
+                inputs=inputs,
+                objectives=objectives,
+                margin=margin,
+                noise=noise,
+                gains=gains[config.id],
+                bounded=bounded,
+            )
     smaller = {name: done[config.id][0] for name, config in picks.items()}
     return smaller, [name for name, config in picks.items() if not done[config.id][1]]
 
@@ -219,7 +219,7 @@ def _harm(
     return any(harm_proven(x, margin, each) for x in logs.values()), max(costs)
 
 
-def _is_free(
+def _keeps_gain(
     candidate: Candidate | None,
     objectives: Sequence[str],
     bounded: Sequence[str],
@@ -227,7 +227,7 @@ def _is_free(
     gains: Sequence[float],
     by_estimate: bool = False,
 ) -> bool | None:
-    """Whether a smaller configuration costs little against the whole one; None if the data do not tell.
+    """Whether a smaller configuration keeps the gain of the whole one; None if the data do not tell.
 
     Args:
         candidate: the smaller configuration, against the whole one.
@@ -246,10 +246,10 @@ def _is_free(
     little = max(math.log1p(margin), math.log1p(MIN_GAIN))
     allowed = dict.fromkeys(logs, little)
     for objective, gain in zip(objectives, gains, strict=True):
-        allowed[objective] = max(little, gain / _SPARED, max(gains) / (_SPARED * LOSS_WEIGHT))
+        allowed[objective] = max(little, _MAX_LOST_SHARE * max(gain, max(gains) / LOSS_WEIGHT))
     if by_estimate:
         return all((candidate.cost(metric) or 0.0) < allowed[metric] for metric in logs)
-    return True if all(mean_is_below(x, allowed[m], _FREE) for m, x in logs.items()) else None
+    return True if all(mean_is_below(x, allowed[m], _CONFIDENCE) for m, x in logs.items()) else None
 
 
 def _by_input(candidate: Candidate, metrics: Sequence[str]) -> dict[str, list[list[float]]]:

@@ -58,7 +58,6 @@ from heapwright.tuning.choose_space import loaded_space, screened_space
 from heapwright.tuning.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.tuning.huge_pages import huge_page_points
 from heapwright.tuning.minify import minify_each
-from heapwright.tuning.reach import take_over
 from heapwright.tuning.recorded_setting import proposed
 from heapwright.tuning.references import references
 from heapwright.tuning.replay_search import ReplaySearch
@@ -68,6 +67,7 @@ from heapwright.tuning.search_loop import Evaluator
 from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks, measure_again
 from heapwright.tuning.strategy import search_of, search_on, warm_points
+from heapwright.tuning.takeover_check import take_over
 from heapwright.workload.model import with_prefix
 
 

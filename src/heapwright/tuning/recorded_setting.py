@@ -36,7 +36,7 @@ from heapwright.tuning.search_loop import Evaluator
 from heapwright.tuning.session import Session
 from heapwright.tuning.strategy import search_of, strategy_of
 
-_HOPELESS = 0.5  # sum of log ratios: a setting that alone costs more is not recorded
+_MAX_COST_ALONE = 0.5  # sum of log ratios: a setting that alone costs more is not recorded
 _MIN_SEARCH_RUNS = 12  # if the search has time for fewer runs of the program, a recording is not worth its time
 _PROPOSED = 6  # at most so many members of the front of the replays are measured on the program
 
@@ -71,23 +71,22 @@ def proposed(session: Session, space: Space, measured: Sequence[StoredRun]) -> l
         space: the whole space.
         measured: the runs of the program so far, among them the screening of the runtime's settings.
     """
-    chosen = _promising(session, space, measured)
-    if chosen is None or not isinstance(space, JointSpace) or _pointless(session, replayable(space)):
+    chosen = _best_setting_that_changes_calls(session, space, measured)
+    if chosen is None or not isinstance(space, JointSpace) or _replays_cannot_help(session, replayable(space)):
         return []
-    budget, end_s = session.budget, session.budget.limit_s
-    budget.limit_s = budget.spent_s + opt.REPLAY_SHARE_WITH_RUNTIME * (end_s - budget.spent_s)
+    budget = session.budget
     try:
-        return _search(session, space, chosen)
+        with budget.limited_to(opt.REPLAY_SHARE_WITH_RUNTIME * (budget.limit_s - budget.spent_s)):
+            return _search(session, space, chosen)
     except HeapwrightError as error:
         what = ", ".join(f"{key}={value}" for key, value in chosen.config.settings.items())
         session.progress.note(f"malloc's settings beside {what} are searched on the program only: {error.message}")
         return []
     finally:
-        budget.limit_s = end_s
         session.phase(Phase.SEARCH)
 
 
-def _pointless(session: Session, space: Space) -> bool:
+def _replays_cannot_help(session: Session, space: Space) -> bool:
     """Whether replays cannot help: not wanted, of no use for the objectives, without settings or without time."""
     needed_s = _MIN_SEARCH_RUNS * len(session.workload.train) * session.run_s
     return (
@@ -100,7 +99,7 @@ def _pointless(session: Session, space: Space) -> bool:
     )
 
 
-def _promising(session: Session, space: Space, measured: Sequence[StoredRun]) -> Candidate | None:
+def _best_setting_that_changes_calls(session: Session, space: Space, measured: Sequence[StoredRun]) -> Candidate | None:
     """The best setting, alone under the program's own malloc, with which the program calls malloc otherwise."""
     if not isinstance(space, JointSpace):
         return None
@@ -109,7 +108,7 @@ def _promising(session: Session, space: Space, measured: Sequence[StoredRun]) ->
     for candidate in gather(measured, session.config_cache.configs, session.default.id).values():
         config, costs = candidate.config, candidate.costs(session.options.objectives)
         single = len(config.settings) == 1 and set(config.settings) <= changing and "LD_PRELOAD" not in config.env
-        if costs is not None and single and sum(costs) < _HOPELESS:
+        if costs is not None and single and sum(costs) < _MAX_COST_ALONE:
             found.append((sum(costs), candidate))
     return min(found, key=lambda one: one[0], default=(0.0, None))[1]
 
@@ -146,11 +145,15 @@ def _search(session: Session, space: JointSpace, single_setting: Candidate) -> l
     if calls.why:
         raise HeapwrightError(calls.why)
 
-    def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
+    def to_candidates(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
         return gather(runs, session.config_cache.configs, single_setting.config.id, program)
 
     return _replayed(
-        session, space, _WithRuntimeSettings(session.config_cache, space, fixed, single_setting.config), traces, read
+        session,
+        space,
+        _WithRuntimeSettings(session.config_cache, space, fixed, single_setting.config),
+        traces,
+        to_candidates,
     )
 
 
@@ -159,7 +162,7 @@ def _replayed(
     space: JointSpace,
     configs: _WithRuntimeSettings,
     traces: Mapping[str, Path],
-    read: Callable[[Sequence[StoredRun]], dict[int, Candidate]],
+    to_candidates: Callable[[Sequence[StoredRun]], dict[int, Candidate]],
 ) -> list[Point]:
     """Search on replays of these traces, and return the front as points of the whole space.
 
@@ -168,7 +171,7 @@ def _replayed(
         space: the whole space.
         configs: makes configurations with the setting in them.
         traces: input → its recording.
-        read: turns replays into candidates of the program.
+        to_candidates: turns replays into candidates of the program.
 
     Raises:
         HeapwrightError: a replay takes too long.
@@ -177,7 +180,7 @@ def _replayed(
     with Replays(session.workload, traces, session.executor.options) as replays:
         runner = session.machines.for_replays(replays, session.timed)
         blocks = Blocks(session.store, runner, session.options.seed, session.progress, session.budget)
-        search = search_of(session, replayable(space), Evaluator(Phase.REPLAY_WITH_RUNTIME, blocks, read))
+        search = search_of(session, replayable(space), Evaluator(Phase.REPLAY_WITH_RUNTIME, blocks, to_candidates))
         search.config_cache = configs
 
         def replay_s() -> float:
@@ -188,7 +191,7 @@ def _replayed(
             return replay_s() <= proxy.WORTH * session.run_s
 
         anchors = [configs.config(part, {}) for part in _parts(replayable(space))]
-        search.take([config for config in anchors if config.id != configs.default.id] or [configs.default])
+        search.measure([config for config in anchors if config.id != configs.default.id] or [configs.default])
         if worth():
             search.run([], lambda setup: strategy_of(session, setup), worth)
     feasible = search.feasible()

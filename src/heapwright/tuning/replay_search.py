@@ -29,7 +29,7 @@ from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
 from heapwright.tuning import proxy
 from heapwright.tuning.huge_pages import huge_page_points
-from heapwright.tuning.same_calls import Verdict, check_calls
+from heapwright.tuning.same_calls import CallsComparison, check_calls
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
 from heapwright.tuning.shortlist import choose_picks
@@ -45,18 +45,18 @@ class ReplaySearch:
     Args:
         session: the study's session.
         space: the parameter space.
-        begun: runs of the program that count already.
+        initial_runs: runs of the program that count already.
 
     Attributes:
         measured: runs of the program, including those made here.
     """
 
-    def __init__(self, session: Session, space: Space, begun: Sequence[StoredRun]) -> None:
+    def __init__(self, session: Session, space: Space, initial_runs: Sequence[StoredRun]) -> None:
         self.session = session
         self.options = session.options
         self.space = replayable(space)
         self._whole_space = space
-        self.measured = list(begun)
+        self.measured = list(initial_runs)
         self._forced = self.options.proxy == "replay"
         self._why = ""  # why the replays cannot be used
         self._errors = ""  # how far replays of allocators at their defaults are from the program
@@ -86,7 +86,7 @@ class ReplaySearch:
             HeapwrightError: nothing can be measured or stored, or the user asked for replays and they are impossible.
         """
         session, store = self.session, self.session.store
-        why, calls = self._cannot(), Verdict()
+        why, calls = self._why_not_replayed(), CallsComparison()
         if why is None:
             session.phase(Phase.RECORD)
             session.progress.phase(Phase.RECORD, len(session.workload.train))
@@ -112,23 +112,21 @@ class ReplaySearch:
         if calls.faithful is not True and calls.sentence:
             session.progress.note(calls.sentence)
         budget = session.budget
-        end_s = budget.limit_s
         share = opt.REPLAY_SHARE_WITH_RUNTIME if has_extras(self._whole_space) else opt.REPLAY_SHARE
-        budget.limit_s = budget.spent_s + (opt.REPLAY_SHARE_ALONE if self._recording_only else share) * (
-            end_s - budget.spent_s
-        )
+        share = opt.REPLAY_SHARE_ALONE if self._recording_only else share
+        share_s = share * (budget.limit_s - budget.spent_s)
         program = agreement.program_values(session.calibrated)
 
-        def read(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
+        def to_candidates(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
             predicted = gather(runs, session.config_cache.configs, session.default.id, program)
             return agreement.anchored(predicted, self._on_program())
 
         with Replays(session.workload, traces, session.executor.options) as replays:
             runner = session.machines.for_replays(replays, session.timed)
             blocks = Blocks(store, runner, self.options.seed, session.progress, budget)
-            search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, read))
-            self._search(search)
-            budget.limit_s = end_s
+            search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, to_candidates))
+            with budget.limited_to(share_s):
+                self._search(search)
             if self._recording_only and not self._why:
                 self._replay_pick_again(search)
         store.update(
@@ -147,12 +145,12 @@ class ReplaySearch:
         self.measured += [] if self._recording_only else self._race(search)
         return True
 
-    def _cannot(self) -> str | None:
+    def _why_not_replayed(self) -> str | None:
         """Why replays cannot replace the program; empty: the user does not want them; None: they can."""
         if self.options.proxy == "none":
             return ""
-        least = _MIN_REPLAY_RUNS + (_RUNTIME_RUNS if has_extras(self._whole_space) else 0)
-        needed_s = least * len(self.session.workload.train) * self.session.run_s
+        min_runs = _MIN_REPLAY_RUNS + (_RUNTIME_RUNS if has_extras(self._whole_space) else 0)
+        needed_s = min_runs * len(self.session.workload.train) * self.session.run_s
         if not self._forced and not self._recording_only and self.session.budget.over(needed_s):
             return "there is no time to record it"
         unreplayable = [m for m in self.options.objectives if m not in REPLAYABLE]
@@ -175,12 +173,12 @@ class ReplaySearch:
         session.phase(Phase.REPLAY)
         anchors = [c.config for c in self._on_program().values() if not c.failure]
         search.evaluator.blocks.phase(Phase.CHECK, len(anchors) or None)
-        search.take(anchors)
+        search.measure(anchors)
         self._say_errors(search)
         self._next_check = len(search.known) + 2 * opt.BLOCK
-        if self._holds(search):
+        if self._may_go_on(search):
             first = [*warm_points(session, self.space), *huge_page_points(session, self.space)]
-            search_on(session, search, first, lambda: self._holds(search))
+            search_on(session, search, first, lambda: self._may_go_on(search))
         if not self._why and not self._checks:  # a short search has not been checked yet
             self._check(search)
 
@@ -188,7 +186,7 @@ class ReplaySearch:
         """Replay the best setting again, in fresh pairs with the default."""
         picks = choose_picks(search.feasible(), aims_of(self.options))
         pick = next(iter(picks.values()), None)
-        if pick is None or search.evaluator.read is None:
+        if pick is None or search.evaluator.to_candidates is None:
             return
         group = [self.session.default, pick.config]
         inputs = self.session.workload.train
@@ -196,7 +194,7 @@ class ReplaySearch:
         blocks.phase(Phase.REPLAY_PICK, opt.FRESH_REPLAYS * len(group) * len(inputs))
         first = blocks.first_block(Phase.REPLAY_PICK, group)
         runs = blocks.measure_all(Phase.REPLAY_PICK, first, [group] * opt.FRESH_REPLAYS, inputs)
-        self._replayed_again = search.evaluator.read(runs).get(pick.config.id)
+        self._replayed_again = search.evaluator.to_candidates(runs).get(pick.config.id)
 
     def _say_errors(self, search: Search) -> None:
         """Compare replays of each allocator at its defaults with the program's runs; tell the user of large errors."""
@@ -217,7 +215,7 @@ class ReplaySearch:
         took = [r.elapsed_s for r in search.runs if r.config == self.session.default.id]
         return summarise(took).median if took else None
 
-    def _holds(self, search: Search) -> bool:
+    def _may_go_on(self, search: Search) -> bool:
         """Whether the search on replays may go on. Now and then, runs of the program check the replays."""
         replay_s, program_s = self._replay_s(search), self.session.run_s
         if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:

@@ -66,8 +66,8 @@ def as_it_is() -> Allocator:
 
 def extra_sentence(extra: ExtraSpace, space: Space) -> str:
     """'CPython 3.11 runs this program: its settings are searched too (malloc).'"""
-    who = f"{extra.title} {extra.version}".strip()
-    runs = f"{who} runs this program" if extra.program else f"The space {who} is added"
+    title = f"{extra.title} {extra.version}".strip()
+    runs = f"{title} runs this program" if extra.program else f"The space {title} is added"
     if extra.title == PROCESS:
         runs = "The process can go without transparent huge pages, which are 'always' here"
     skipped = [f"{key} ({why})" for key, why in space.skipped if not why.startswith("only with --expert")]

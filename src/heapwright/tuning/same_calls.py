@@ -27,8 +27,8 @@ from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.errors import HeapwrightError
 from heapwright.metrics import METRICS, show_count
 from heapwright.tuning import proxy
-from heapwright.tuning.reach import take_over
 from heapwright.tuning.session import Session
+from heapwright.tuning.takeover_check import take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
@@ -44,7 +44,7 @@ _OTHERS = ("exgen", "reaper", "mimalloc2", "jemalloc", "tcmalloc")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CallsComparison:
     """Whether recordings of a program have the same calls.
 
     Attributes:
@@ -64,7 +64,7 @@ def check_calls(
     executor: Executor,
     recorded: Mapping[str, Mapping[str, Any]],
     runtime_setting: str = "",
-) -> Verdict:
+) -> CallsComparison:
     """Record each input under another malloc, and compare. Stored recordings answer at once.
 
     Args:
@@ -82,13 +82,13 @@ def check_calls(
             continue
         if session.budget.over(session.run_s):
             verdicts.append(
-                Verdict("", "There was no time to compare the program's calls with those under another malloc.")
+                CallsComparison("", "There was no time to compare the program's calls with those under another malloc.")
             )
             break
         second = _recorded_again(session, workload, executor, input_, other, runtime_setting)
         if second is None:
             verdicts.append(
-                Verdict("", f"It could not be recorded under {other.name}, so its calls were not compared.")
+                CallsComparison("", f"It could not be recorded under {other.name}, so its calls were not compared.")
             )
             continue
         limit = LIMIT_OF_THREADS if recorded[input_.name].get("threads", 1) > 1 else LIMIT
@@ -96,17 +96,17 @@ def check_calls(
         found = compare_calls(first, second, by_size)
         if found.share <= limit:
             same = f"Recorded under {other.name}, it makes the same calls (within {found.share:.2%})."
-            verdicts.append(Verdict("", same, True))
+            verdicts.append(CallsComparison("", same, True))
             continue
         third = _recorded_again(session, workload, executor, input_, None, runtime_setting)
         if third is None:
-            verdicts.append(Verdict(f"it makes other calls: {found.phrase(f'under {other.name}')}", "", False))
+            verdicts.append(CallsComparison(f"it makes other calls: {found.phrase(f'under {other.name}')}", "", False))
         else:
             verdicts.append(judge_calls(first, second, third, other.name, by_size, limit))
         if verdicts[-1].why:
             break
     worst = sorted(verdicts, key=lambda one: (not one.why, {False: 0, None: 1, True: 2}[one.faithful]))
-    return worst[0] if worst else Verdict()
+    return worst[0] if worst else CallsComparison()
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def judge_calls(
     name: str,
     by_size: bool = False,
     limit: float = LIMIT,
-) -> Verdict:
+) -> CallsComparison:
     """Judge a program whose recordings under two mallocs differ.
 
     Args:
@@ -174,13 +174,13 @@ def judge_calls(
         why = (
             f"its calls depend on the malloc: {nearest.phrase(f'under {name}')}, but two runs under its own differ less"
         )
-        return Verdict(f"{why} ({chance.share:.1%})", "", False)
+        return CallsComparison(f"{why} ({chance.share:.1%})", "", False)
     found = max(chance, nearest, key=lambda found: found.share)
     where = "in another run" if found is chance else f"under {name}"
     varies = f"it makes other calls in every run: {found.phrase(where)}"
     if found.share > VARIES:
-        return Verdict(varies, "", False)
-    return Verdict("", f"Replays are not exact, because {varies}.", False)
+        return CallsComparison(varies, "", False)
+    return CallsComparison("", f"Replays are not exact, because {varies}.", False)
 
 
 def _other_malloc(session: Session, facts: Mapping[str, Any]) -> Allocator | None:

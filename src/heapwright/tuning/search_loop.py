@@ -34,13 +34,13 @@ class Evaluator:
     Attributes:
         phase: the phase under which its runs are stored.
         blocks: measures configurations in blocks with the default.
-        read: turns runs of this evaluator into candidates of the program; None: the runs are the program's own.
+        to_candidates: turns runs of this evaluator into candidates of the program; None: the program makes the runs.
         noise: standard deviation of one cost, by objective; empty if unknown.
     """
 
     phase: str
     blocks: Blocks
-    read: Callable[[Sequence[StoredRun]], dict[int, Candidate]] | None = None
+    to_candidates: Callable[[Sequence[StoredRun]], dict[int, Candidate]] | None = None
     noise: tuple[float, ...] = ()
 
 
@@ -54,7 +54,7 @@ class Search:
         options: the study's options.
         inputs: the inputs to run.
         budget: the study's time; the limit of its present stage bounds the search.
-        begun: runs of this evaluator that count already.
+        initial_runs: runs of this evaluator that count already.
         keep: receives `generations` after each batch with new configurations.
 
     Attributes:
@@ -73,12 +73,12 @@ class Search:
         options: Options,
         inputs: Sequence[Input],
         budget: Budget,
-        begun: Sequence[StoredRun] = (),
+        initial_runs: Sequence[StoredRun] = (),
         keep: Callable[[dict[int, int]], None] = lambda _: None,
     ) -> None:
         self.not_repeated: set[int] = set()
         self._earlier: dict[int, list[StoredRun]] = {}  # block → its stored runs of candidates
-        self._paid: set[int] = set()  # their configurations
+        self._stored_configs: set[int] = set()  # their configurations
         self.generations: dict[int, int] = {}
         self._keep = keep
         self._generation = 0
@@ -88,17 +88,17 @@ class Search:
         self.options = options
         self.inputs = inputs
         self.budget = budget
-        self.runs = list(begun)
+        self.runs = list(initial_runs)
         self.known: dict[int, Candidate] = {}
         self._block = 0
         self._gather()
 
-    def expect(self, earlier: Sequence[StoredRun]) -> None:
+    def note_stored_runs(self, earlier: Sequence[StoredRun]) -> None:
         """Take note of the stored runs of this search, from before an interruption."""
         for run in earlier:
             if run.config != self.config_cache.default.id:
                 self._earlier.setdefault(run.block, []).append(run)
-                self._paid.add(run.config)
+                self._stored_configs.add(run.config)
 
     def run(
         self,
@@ -159,7 +159,7 @@ class Search:
         """Whether a block with so many runs of each input would exceed the search's time."""
         return self.budget.over(runs * len(self.inputs) * self.evaluator.blocks.typical.seconds)
 
-    def take(self, configs: Sequence[Config]) -> None:
+    def measure(self, configs: Sequence[Config]) -> None:
         """Measure configurations in blocks with the default, as far as the time allows."""
         default, slots = self.config_cache.default, self.evaluator.blocks.runner.slots
         size = min(opt.BLOCK, math.ceil(len(configs) / slots)) or 1
@@ -186,12 +186,12 @@ class Search:
         """Return the configurations that the budget of evaluations holds, besides those that it has paid for."""
         if not self.options.evaluations:
             return list(configs)
-        left = self.options.evaluations - len(self.known.keys() | self._paid)
+        left = self.options.evaluations - len(self.known.keys() | self._stored_configs)
         found = []
         for config in configs:
-            if config.id not in self._paid:
+            if config.id not in self._stored_configs:
                 left -= 1
-            if config.id in self._paid or left >= 0:
+            if config.id in self._stored_configs or left >= 0:
                 found.append(config)
         return found
 
@@ -217,8 +217,8 @@ class Search:
         """
         config_cache, default = self.config_cache, self.config_cache.default.id
         self.evaluator.blocks.unusable = config_cache.unusable
-        if self.evaluator.read is not None:
-            self.known = self.evaluator.read(self.runs)
+        if self.evaluator.to_candidates is not None:
+            self.known = self.evaluator.to_candidates(self.runs)
         elif fresh is None or any(run.config in self.known for run in fresh):
             self.known = gather(self.runs, config_cache.configs, default)
         else:
@@ -234,7 +234,7 @@ class Search:
             for config in new:
                 self.generations.setdefault(config.id, self._generation)
             self._keep(self.generations)
-        self.take(new)
+        self.measure(new)
         self._report_best()
         for config in new:
             candidate = self.known.get(config.id)
@@ -257,5 +257,5 @@ class Search:
             if costs:
                 parts.append(f"{METRICS[metric].label} {math.expm1(min(costs)):+.1%}")
         if parts:
-            what = "best predicted" if self.evaluator.read else "best single runs"
+            what = "best predicted" if self.evaluator.to_candidates else "best single runs"
             self.evaluator.blocks.progress.best(f"{what}: {', '.join(parts)}")

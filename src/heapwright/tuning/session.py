@@ -18,37 +18,17 @@ from heapwright.experiment.records import StoredRun
 from heapwright.experiment.replays import ReplayExecutor, Replays
 from heapwright.experiment.resolution import ADDRESS_SPACE
 from heapwright.experiment.runner import LocalMachine, Machines, Runner
-from heapwright.measure.meter import SERIES_POINTS, MeterOptions, least_intrusive_backend, needs_pss, stops_for_massif
+from heapwright.measure.meter import SERIES_POINTS
 from heapwright.metrics import METRICS
 from heapwright.study import options as opt
+from heapwright.study.metering import meter_options_of
 from heapwright.study.options import Options
-from heapwright.study.policy import requirements_of
 from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.store import Store
 from heapwright.trace.recordings import Recordings, as_replayed, reference_allocator
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
-
-
-def metering(options: Options, timeout: float, series: int = 0) -> MeterOptions:
-    """How the runs of a study are measured.
-
-    Args:
-        options: the study's options.
-        timeout: seconds until a run is stopped; 0 for no limit.
-        series: maximum number of points of memory over time; 0 for none.
-    """
-    metrics = (*options.objectives, *(required.metric for required in requirements_of(options)))
-    return MeterOptions(
-        backend=least_intrusive_backend(options.meter, metrics, stops_for_massif(options.massif, options.massif_by)),
-        massif=options.massif,
-        massif_by=options.massif_by,
-        series=series,
-        timeout=timeout,
-        callgrind=options.callgrind,
-        pss=needs_pss(metrics),
-    )
 
 
 class ExtraSpace(msgspec.Struct):
@@ -198,11 +178,13 @@ class Session:
             first: the study's first runs: they also measure proportional memory, which a tree of processes needs,
                 and divide memory by its holder.
         """
-        how = metering(self.options, timeout, SERIES_POINTS)
-        how = replace(how, pss=how.pss or (first and not self.objectives_given), parts=first)
+        meter_options = meter_options_of(self.options, timeout, SERIES_POINTS)
+        meter_options = replace(
+            meter_options, pss=meter_options.pss or (first and not self.objectives_given), parts=first
+        )
         if self._replays is not None:
-            return ReplayExecutor(self._replays, how, self.store.references)
-        return Executor(self.workload, how, self.store.references)
+            return ReplayExecutor(self._replays, meter_options, self.store.references)
+        return Executor(self.workload, meter_options, self.store.references)
 
     def _runner(self) -> Runner:
         if self._replays is not None:

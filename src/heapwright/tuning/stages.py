@@ -47,19 +47,19 @@ def needs_from(
     several = allocators > 1
     usual_rows = 0 if not several else opt.REFERENCES if threads else 1
 
-    def least_confirmation(rows: int) -> int:
+    def min_confirmation(rows: int) -> int:
         return test * (1 + rows) * math.ceil(SPARE * pairs_needed(test, rows * len(options.objectives)))
 
-    least_confirm = least_confirmation(1 + min(usual_rows, 1))
-    if least_confirm > left_runs:
-        least_confirm = least_confirmation(1)
-    least_pairs = pairs_needed(test, len(options.objectives))
-    pairs = min(options.pairs_max, max(options.pairs_min, least_pairs))
+    min_confirm = min_confirmation(1 + min(usual_rows, 1))
+    if min_confirm > left_runs:
+        min_confirm = min_confirmation(1)
+    min_pairs = pairs_needed(test, len(options.objectives))
+    pairs = min(options.pairs_max, max(options.pairs_min, min_pairs))
     in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
     asked = allocators if several else 0
     needs = {
         Phase.CONFIRM: StageNeed(
-            least_confirm,
+            min_confirm,
             test * (1 + len(settings) + usual_rows) * max(pairs, options.pairs_max / 2),
             share=0.25,
             usual=test * ((1 + len(settings)) * (pairs + options.pairs_max) / 2 + usual_rows * pairs),

@@ -18,14 +18,14 @@ from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
 
 
-def search_of(session: Session, space: Space, evaluator: Evaluator, begun: Sequence[StoredRun] = ()) -> Search:
+def search_of(session: Session, space: Space, evaluator: Evaluator, initial_runs: Sequence[StoredRun] = ()) -> Search:
     """A search of this study.
 
     Args:
         session: the study's session.
         space: the parameter space.
         evaluator: measures configurations, on the program or on replays.
-        begun: runs of this evaluator that count already.
+        initial_runs: runs of this evaluator that count already.
     """
 
     def keep(generations: dict[int, int]) -> None:
@@ -33,7 +33,14 @@ def search_of(session: Session, space: Space, evaluator: Evaluator, begun: Seque
         session.store.update(generations={**now, **session.store.meta.generations})
 
     return Search(
-        space, evaluator, session.config_cache, session.options, session.workload.train, session.budget, begun, keep
+        space,
+        evaluator,
+        session.config_cache,
+        session.options,
+        session.workload.train,
+        session.budget,
+        initial_runs,
+        keep,
     )
 
 
@@ -48,7 +55,7 @@ def search_on(
         first: points to evaluate first.
         watch: called after every batch; False ends the search.
     """
-    search.expect(session.store.runs(search.evaluator.phase))
+    search.note_stored_runs(session.store.runs(search.evaluator.phase))
     search.run(first, lambda setup: strategy_of(session, setup), watch)
     if search.not_repeated:
         session.store.update(strayed=len(search.not_repeated))
@@ -89,8 +96,8 @@ def _warm_settings(session: Session) -> list[dict[str, str]]:
     """Good settings of other studies. They are stored when first read, because those studies may change."""
     settings = session.store.meta.warm
     if settings is None:
-        most = max(opt.BLOCK, session.options.evaluations // 3)
+        max_settings = max(opt.BLOCK, session.options.evaluations // 3)
         paths = [Path(p) for p in session.options.warm_start]
-        settings = warm.good_settings(paths, [a.name for a in session.allocators], most)
+        settings = warm.good_settings(paths, [a.name for a in session.allocators], max_settings)
         session.store.update(warm=settings)
     return settings

@@ -46,7 +46,7 @@ from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_study
 from heapwright.study.view import MET, Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
-from heapwright.tuning.reach import not_loaded
+from heapwright.tuning.takeover_check import not_loaded
 from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
@@ -57,7 +57,7 @@ PHASE, _WARM_UP = "verify", "verify.warm-up"
 _LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
 State = Literal["holds", "lost", "undecided"]
-_OF_REQUIREMENT: dict[State, RequirementState] = {"holds": "kept", "lost": "broken", "undecided": "not shown"}
+_REQUIREMENT_STATES: dict[State, RequirementState] = {"holds": "kept", "lost": "broken", "undecided": "not shown"}
 
 
 @dataclass(frozen=True)
@@ -237,12 +237,13 @@ def verify(
                 break
             _check_measured(runs, [*objectives, *(r.metric for r in requires)])
             logs = {metric: _by_block(runs, choice.id, metric) for metric in objectives}
-            logs |= {r.text: _of_requirement(r, runs, choice.id) for r in requires if r.bound > 0}
+            logs |= {r.text: _log_ratios_to_bound(r, runs, choice.id) for r in requires if r.bound > 0}
             states = decide(logs, bounds, look) | of_every_run(requires, runs, choice.id)
             now = judge(runs, by_id, default.id, options).get(choice.id, {})
             candidate = gather(runs, by_id, default.id).get(choice.id)
             results = [
-                dataclasses.replace(r.judge(now, candidate), state=_OF_REQUIREMENT[states[r.text]]) for r in requires
+                dataclasses.replace(r.judge(now, candidate), state=_REQUIREMENT_STATES[states[r.text]])
+                for r in requires
             ]
             if overall(states) != "undecided" or blocks.budget.stopped:
                 break
@@ -298,7 +299,7 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
     return [math.fsum(group) / whole for group in logs.values() if len(group) == whole]
 
 
-def _of_requirement(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
+def _log_ratios_to_bound(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
     """The logs that a requirement bounds from above: of ratios to the default, or of values of the worst input."""
     if required.relative:
         logs = _by_block(runs, choice, required.metric)

@@ -52,7 +52,7 @@ def pad_environment(env: dict[str, str], length: int) -> dict[str, str]:
 
 
 def time_limit(walls: Iterable[float], workload: Workload) -> float:
-    """Return the seconds that a run may take: ten times the default's at least ten, and the pauses of the load.
+    """Return the seconds that a run may take: ten times the default's, at least ten, and the pauses of the load.
 
     Args:
         walls: wall times of the default, in seconds.
@@ -134,7 +134,7 @@ class Executor:
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
         with tempfile.TemporaryFile() as output:
             kept = self.keep_output or file.output.compare == "command" or file.objective is not None
-            how = Metered(
+            run_arguments = Metered(
                 env=env,
                 cwd=self.workload.cwd,
                 keep=output if kept else None,
@@ -142,11 +142,17 @@ class Executor:
                 container=self.workload.container,
             )
             if file.server is not None:
-                run, trouble = run_server(command, self.options, how, plain, file.server)
+                run, trouble = run_server(command, self.options, run_arguments, plain, file.server)
             else:
                 attended = self.forward is not None
                 run = run_metered(
-                    command, self.options, **how, stdin=stdin, stop=stop, attended=attended, prefix=file.prefix
+                    command,
+                    self.options,
+                    **run_arguments,
+                    stdin=stdin,
+                    stop=stop,
+                    attended=attended,
+                    prefix=file.prefix,
                 )
                 trouble = ""
             failure = self._failure(run, trouble) or self._missing()
@@ -205,25 +211,25 @@ class Executor:
 
     def _missing(self) -> str:
         """Return a failure if an output file is missing, or empty."""
-        how = self.workload.file.output
-        for name in how.files if how.compare == "files" else []:
+        output_rule = self.workload.file.output
+        for name in output_rule.files if output_rule.compare == "files" else []:
             if not os.access(self.workload.cwd / name, os.R_OK) or (self.workload.cwd / name).is_dir():
                 return f"the output file {name} is missing"
         return ""
 
     def _digest(self, input_: Input, run: Run, output: IO[bytes]) -> str:
         """Return a digest of the output: equal digests mean equal outputs."""
-        how, prefix = self.workload.file.output, self.workload.file.prefix
+        output_rule, prefix = self.workload.file.output, self.workload.file.prefix
         if prefix is not None and prefix.seconds:
             return ""  # the amount of output at that time is random
-        match how.compare:
+        match output_rule.compare:
             case "none":
                 return ""
             case "stdout":
                 return run.output_sha256
             case "files":
                 digest = hashlib.sha256()
-                for name in how.files:
+                for name in output_rule.files:
                     with (self.workload.cwd / name).open("rb") as content:
                         digest.update(hashlib.file_digest(content, "sha256").digest())
                 return digest.hexdigest()

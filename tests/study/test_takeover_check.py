@@ -13,7 +13,7 @@ import pytest
 
 from heapwright.allocators.registry import get_allocator
 from heapwright.measure.meter import MeterOptions
-from heapwright.tuning.reach import check_reach
+from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile
 from tests import needs

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.experiment import warm_up
-from heapwright.experiment.warm_up import run_until_bound, run_with_bindings
+from heapwright.experiment import binding_runs
+from heapwright.experiment.binding_runs import run_until_bound, run_with_bindings
 from heapwright.measure.meter import Stopped
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
@@ -50,8 +50,8 @@ def test_a_short_run_goes_on_to_its_end() -> None:
 
 
 def test_a_long_run_is_stopped_once_its_bindings_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_up, "_ENOUGH_S", 0.0)
-    monkeypatch.setattr(warm_up, "_LOOK_S", 0.005)
+    monkeypatch.setattr(binding_runs, "_ENOUGH_S", 0.0)
+    monkeypatch.setattr(binding_runs, "_LOOK_S", 0.005)
     asked: list[object] = []
 
     def enough(found: object) -> bool:
@@ -68,8 +68,8 @@ def test_a_long_run_is_stopped_once_its_bindings_are_enough(monkeypatch: pytest.
 
 
 def test_a_run_whose_bindings_are_not_enough_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_up, "_ENOUGH_S", 0.0)
-    monkeypatch.setattr(warm_up, "_LOOK_S", 0.005)
+    monkeypatch.setattr(binding_runs, "_ENOUGH_S", 0.0)
+    monkeypatch.setattr(binding_runs, "_LOOK_S", 0.005)
 
     def wait(stop: threading.Event | None) -> None:
         assert stop is not None
