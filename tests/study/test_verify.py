@@ -190,6 +190,36 @@ def test_a_proven_prediction_that_costs_too_much_is_no_advice(check: Verify) -> 
     assert (limited.state, limited.states["cpu_s"]) == ("lost", "lost")
 
 
+def test_a_gain_too_small_to_matter_need_not_remain() -> None:
+    small = confirmation("peak_rss_bytes", 0.992, "better")
+    bounds = thresholds({"peak_rss_bytes": small, "cpu_s": confirmation("cpu_s", 0.84, "better")}, OBJECTIVES, 0.5)
+    assert bounds["cpu_s"] == pytest.approx(math.log(0.84) / 2)
+    assert bounds["peak_rss_bytes"] > 0
+    alone = thresholds({"peak_rss_bytes": small, "cpu_s": confirmation("cpu_s", 1.0, "same")}, OBJECTIVES, 0.5)
+    assert alone["peak_rss_bytes"] == pytest.approx(math.log(0.992) / 2), "it is all that was claimed"
+
+
+def test_an_output_that_varies_by_itself_is_no_loss(check: Verify) -> None:
+    found = check(World(effect=cpu(0.82), noise=0.01, prints=lambda _s, number: str(number)))
+    assert (found.state, found.failure) == ("holds", "")
+
+
+def test_a_cost_that_is_no_objective_is_named(check: Verify) -> None:
+    def slow(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8, "mean_rss_bytes": 1.5} if settings else {}
+
+    found = check(World(effect=slow, noise=0.01))
+    assert found.state == "holds"
+    assert "Not an objective, but higher: mean resident memory 49." in found.sentence
+
+
+def test_an_undecided_verdict_says_what_is_not_clear(check: Verify) -> None:
+    found = check(World(effect=cpu(0.9), noise=0.5), max_s=60.0)
+    assert found.bounds["cpu_s"] == pytest.approx(math.sqrt(0.8))
+    assert "whether peak resident memory is at most " in found.sentence
+    assert "CPU time is 10.6% lower" in found.sentence
+
+
 def test_a_limit_holds_for_a_metric_that_is_no_objective(check: Verify) -> None:
     def both(settings: Settings, _input: str) -> Mapping[str, float]:
         return {"cpu_s": 0.8, "mean_rss_bytes": 1.5} if settings else {}

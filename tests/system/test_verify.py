@@ -88,6 +88,16 @@ def test_a_rebuilt_program_is_said_by_each_verb_and_tuned_anew(there: Heapwright
     assert done.err.count("\n") == 1
 
 
+def test_a_command_that_fails_by_itself_is_an_error_of_junit(there: Heapwright) -> None:
+    done = there("verify", "s.study", "--junit", "bad.xml", "--", "false")
+    assert done.status == 1
+    suite = ElementTree.parse(there.folder / "bad.xml").getroot()
+    assert (suite.get("errors"), suite.get("failures")) == ("1", "0")
+    error = suite.find("testcase/error")
+    assert error is not None
+    assert "the command fails by itself" in str(error.get("message"))
+
+
 def test_a_command_runs_as_without_heapwright(there: Heapwright) -> None:
     """Python ignores SIGPIPE and SIGXFSZ; the program must not inherit that. A script needs no line with #!."""
     done = there("run", "s.study", "--", "grep", "SigIgn", "/proc/self/status")

@@ -90,6 +90,15 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status is the verdict."""
+    try:
+        return _verify(args)
+    except HeapwrightError as error:
+        if args.junit:
+            write_whole(args.junit, _junit_error(args.study, error))
+        raise
+
+
+def _verify(args: argparse.Namespace) -> int:
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import view_of
     from heapwright.study.local_environment import all_spaces
@@ -316,12 +325,24 @@ def _as_json(view: StudyView, pick: Pick, found: Verification, notes: list[str])
         "sentence": found.sentence,
         "then": then,
         "now": now,
+        "bounds": found.bounds,
         "requirements": {r.text: r.state for r in found.requirements},
         "pairs": found.pairs,
         "wall_s": found.wall_s,
         "failure": found.failure or None,
         "notes": notes,
     }
+
+
+def _junit_error(study: Path, error: HeapwrightError) -> str:
+    """Return JUnit XML that says why nothing could be verified, so that no older file stays in its place."""
+    from xml.etree import ElementTree
+
+    suite = ElementTree.Element("testsuite", name="heapwright verify", tests="1", failures="0", errors="1", skipped="0")
+    case = ElementTree.SubElement(suite, "testcase", classname=visible(str(study)), name="verification")
+    ElementTree.SubElement(case, "error", message=visible(error.message))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _junit(view: StudyView, found: Verification) -> str:

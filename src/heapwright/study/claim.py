@@ -81,10 +81,10 @@ def pick_claim(
         return f"No proven improvement: {'; '.join(effect(c) for c in tested)}; {basis}."
     order = sorted(tested, key=lambda c: ("better", "worse", "same", "unproven").index(c.verdict))
     text = "; ".join(effect(c) for c in order)
-    return f"{text[:1].upper()}{text[1:]}; {basis}.{_costs_elsewhere(confirmed, objectives)}"
+    return f"{text[:1].upper()}{text[1:]}; {basis}.{costs_elsewhere(confirmed, objectives)}"
 
 
-def _costs_elsewhere(confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
+def costs_elsewhere(confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
     """A sentence about metrics that are not objectives and clearly grow: a gain of memory may double a latency."""
     known = [m for m in _ELSEWHERE if m in confirmed and m not in objectives]
     higher = [m for m in known if confirmed[m].low >= _MIN_HIGHER_RATIO and _MORE_EXACT.get(m) not in known]

@@ -91,7 +91,7 @@ class Policy(msgspec.Struct, frozen=True):
                 return f"{METRICS[metric].label} {percent(c.ratio)} is beyond the limit of {percent(limit)}"
         tested = [confirmed[m] for m in objectives if m in confirmed]
         gains = [c for c in tested if c.verdict == "better"]
-        if gains and not any(map(_matters, gains)):
+        if gains and not any(map(matters, gains)):
             sizes = (
                 f"{METRICS[c.metric].label} {percent(c.ratio)}"
                 + (f", {show_bytes(c.default_median * (1 - c.ratio))}" if METRICS[c.metric].unit == "B" else "")
@@ -148,7 +148,7 @@ def requirements_of(options: Options) -> tuple[Requirement, ...]:
     return tuple(parse_requirement(text) for text in options.requires)
 
 
-def _matters(c: Confirmation) -> bool:
+def matters(c: Confirmation) -> bool:
     """Whether a gain is large enough to act on."""
     saved = c.default_median * (1 - c.ratio)
     return c.ratio <= 1 - MIN_GAIN and (METRICS[c.metric].unit != "B" or saved >= MIN_GAIN_BYTES)

@@ -7,6 +7,7 @@ to win.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,7 +85,7 @@ def fitting_rows(
     return None
 
 
-def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input], options: Options) -> None:
+def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input], options: Options) -> int:
     """Measure blocks of the default and all rows until every interval of every pick is narrow enough.
 
     There are at least `rows.pairs` and at most `options.pairs_max` blocks. At every fifth block the widths of the
@@ -96,6 +97,9 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
         blocks: measures; its budget limits the stage.
         inputs: the inputs to run.
         options: the study's options.
+
+    Returns:
+        The number of pairs on the input that has the fewest.
     """
     picks = [default, *rows.picks]
     everything = [*picks, *rows.references]
@@ -111,12 +115,14 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
         candidates = gather(runs, {c.id: c for c in everything}, default.id)
         a_block = len(picks) * len(inputs) * blocks.typical.seconds
         if blocks.budget.over(a_block) or all(_settled(candidates[c.id], options) for c in rows.picks):
-            return
+            break
         further = min(CONFIRM_LOOK, options.pairs_max - done)
         while further > 1 and blocks.budget.over(further * a_block):
             further -= 1
         runs += blocks.measure_all(Phase.CONFIRM, first + done, [picks] * further, inputs)
         done += further
+    made = Counter(run.input for run in runs if run.config == default.id)
+    return min(made[input_.name] for input_ in inputs)
 
 
 def pairs_needed(inputs: int, tests: int) -> int:

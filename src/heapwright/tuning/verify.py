@@ -2,7 +2,7 @@
 
 Every objective has a threshold on its log ratio, and every requirement its bound:
 
-    an objective with a claimed gain     half of the gain must remain (`keep`)
+    an objective with a claimed gain     half of the gain must remain (`keep`), if the gain is large enough to matter
     any other objective                  its cost in the study, plus at most half of the claimed gain
     a requirement of the study           its bound
 
@@ -39,9 +39,10 @@ from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import LocalRunner
 from heapwright.experiment.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS, show_seconds
+from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
-from heapwright.study.policy import Policy, requirements_of
+from heapwright.study.policy import Policy, matters, requirements_of
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_study
 from heapwright.study.view import MET, Confirmation, Pick, RequirementResult
@@ -74,6 +75,8 @@ class Verification:
         failure: why the setting cannot be used any more, or empty.
         predicted: whether `then` is a prediction of replays.
         objection: why a prediction that is proven is no good advice (`Policy.objection`), or empty.
+        costs: a sentence about metrics that are no objectives and clearly grew, or empty.
+        bounds: metric → the ratio to the default that its interval must lie below, the wider one of repeated looks.
         requirements: the result of each requirement of the study.
     """
 
@@ -87,6 +90,8 @@ class Verification:
     failure: str = ""
     predicted: bool = False
     objection: str = ""
+    costs: str = ""
+    bounds: dict[str, float] = dataclasses.field(default_factory=dict)
     requirements: tuple[RequirementResult, ...] = ()
 
 
@@ -101,7 +106,9 @@ def thresholds(
         keep: share of the claimed gain that must remain, from 0 to 1.
         limits: objective → the log ratio that the user allows.
     """
-    gains = {m: math.log(then[m].ratio) for m in objectives if m in then and then[m].verdict == "better"}
+    better = [then[m] for m in objectives if m in then and then[m].verdict == "better"]
+    large = [c for c in better if matters(c)]
+    gains = {c.metric: math.log(c.ratio) for c in large or better}
     largest = max((-gain for gain in gains.values()), default=0.0)
     found = {}
     for metric in objectives:
@@ -248,14 +255,18 @@ def verify(
             if overall(states) != "undecided" or blocks.budget.stopped:
                 break
     objection = policy.objection(now, options.objectives) if predicted else ""
+    costs = costs_elsewhere(now, options.objectives)
     now = {m: now[m] for m in objectives if m in now}
     if failure:
         states = dict.fromkeys(states, "lost")
     state = overall(states)
     wall_s = time.monotonic() - began
     pairs = min((c.pairs for c in now.values()), default=0)
-    found = Verification(state, states, "", then, now, pairs, wall_s, failure, predicted, objection, tuple(results))
-    return dataclasses.replace(found, sentence=_sentence(found, bounds))
+    ratios = {m: math.exp(bounds[m]) for m in objectives}
+    found = Verification(
+        state, states, "", then, now, pairs, wall_s, failure, predicted, objection, costs, ratios, tuple(results)
+    )
+    return dataclasses.replace(found, sentence=_sentence(found))
 
 
 def refused(pick: Pick, why: str, objectives: Sequence[str], predicted: bool = False) -> Verification:
@@ -269,7 +280,7 @@ def refused(pick: Pick, why: str, objectives: Sequence[str], predicted: bool = F
     """
     then = {m: pick.confirmed[m] for m in objectives if m in pick.confirmed}
     found = Verification("lost", {}, "", then, {}, 0, 0.0, why, predicted)
-    return dataclasses.replace(found, sentence=_sentence(found, {}))
+    return dataclasses.replace(found, sentence=_sentence(found))
 
 
 def _check_measured(runs: Sequence[StoredRun], metrics: Sequence[str]) -> None:
@@ -333,14 +344,14 @@ def of_every_run(requires: Sequence[Requirement], runs: Sequence[StoredRun], cho
     return found
 
 
-def _sentence(found: Verification, bounds: Mapping[str, float]) -> str:
-    """The verdict in one sentence, with the intervals of the study and of today; then the requirements."""
+def _sentence(found: Verification) -> str:
+    """The verdict in one sentence, with the intervals of the study and of today; then costs and requirements."""
     said = "".join(f" Requirement {MET[r.state]}: {r.text} ({r.shown})." for r in found.requirements)
-    return _verdict(found, bounds) + said
+    return _verdict(found) + found.costs + said
 
 
-def _verdict(found: Verification, bounds: Mapping[str, float]) -> str:
-    then, now, states = found.then, found.now, found.states
+def _verdict(found: Verification) -> str:
+    then, now = found.then, found.now
     before, today = ("predicted", "on the program") if found.predicted else ("then", "now")
     lost_text = "The predicted gain is refuted" if found.predicted else "The gain no longer holds"
     both = "; ".join(
@@ -356,14 +367,22 @@ def _verdict(found: Verification, bounds: Mapping[str, float]) -> str:
         return f"{holds}: {both} ({found.pairs} fresh pairs).{but}"
     if found.state == "undecided":
         after = f"Undecided after {found.pairs} pairs in {show_seconds(found.wall_s)}"
-        return f"{after}: {both}. A longer --max-time may tell."
-    lost = [m for m, state in states.items() if state == "lost" and m in METRICS]
+        unclear = " and ".join(
+            f"{METRICS[m].label} is {100 * (1 - bound):.1f}% lower"
+            if bound < 1
+            else f"{METRICS[m].label} is at most {100 * (bound - 1):.1f}% higher"
+            for m, bound in found.bounds.items()
+            if found.states[m] == "undecided"
+        )
+        asked = f" Not clear, by an interval wider than 95% for repeated looks: whether {unclear}." if unclear else ""
+        return f"{after}: {both}.{asked} A longer --max-time may tell."
     any_more = "" if found.predicted else " any more"
     why = "; ".join(
-        f"{METRICS[m].label} is not {100 * -math.expm1(bounds[m]):.1f}% lower{any_more}"
-        if bounds[m] < 0
-        else f"{METRICS[m].label} is more than {100 * math.expm1(bounds[m]):.1f}% higher"
-        for m in lost
+        f"{METRICS[m].label} is not {100 * (1 - bound):.1f}% lower{any_more}"
+        if bound < 1
+        else f"{METRICS[m].label} is more than {100 * (bound - 1):.1f}% higher"
+        for m, bound in found.bounds.items()
+        if found.states[m] == "lost"
     )
     why = why or "a requirement is not met"
     return f"{lost_text}: {why}: {both} ({found.pairs} fresh pairs)."
