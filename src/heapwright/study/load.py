@@ -39,7 +39,7 @@ from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
-from heapwright.study.options import Options
+from heapwright.study.options import NOISY_SPREAD, SHORT_RUN_S, Options
 from heapwright.study.policy import aims_of, requirements_of
 from heapwright.study.prefix import chosen_prefix, sentence, with_objection
 from heapwright.study.program import program_of
@@ -405,11 +405,13 @@ def _warnings(
     for metric in options.objectives:
         if calibrated and not any(r.metrics.get(metric) for r in calibrated):
             found[already_zero_text(metric)] = None
-        if noise.get(metric, 0) > 0.05:
+        if noise.get(metric, 0) > NOISY_SPREAD:
             found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
     walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]
-    if walls and min(walls) < 0.005:
-        found["The command runs for less than 5 ms: process start-up dominates the measurement."] = None
+    if walls and min(walls) < SHORT_RUN_S:
+        found[
+            f"The command runs for less than {1000 * SHORT_RUN_S:.0f} ms: process start-up dominates the measurement."
+        ] = None
     for name, pick in picks.items():
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:
