@@ -115,37 +115,19 @@ def view_of(store: Store) -> StudyView:
     calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
     searched = [r for r in runs if r.phase in _SEARCHED]
     replays = [r for r in runs if r.phase == Phase.REPLAY]
-    candidates = gather(searched, configs, default.id)
-    predicted = agreement.anchored(
-        gather(replays, configs, default.id, agreement.program_values(calibrated)), candidates
-    )
+    candidates, predicted = _candidates_of(runs, configs)
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
     evaluations, front = evaluations_of(candidates, only, by_block([*replays, *searched]), options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     extra_spaces = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
     runtime_params = {f"{name}.{p.key}": p for name, space in extra_spaces.items() for p in space.param}
-    start = store.phase_start(Phase.CONFIRM)
-    fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = judge(fresh, configs, default.id, options)
     early = chosen_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
-    part = prefix.shown() if prefix else ""
     recordings = msgspec.convert(meta.recordings, Recordings) if meta.recordings else None
+    part = prefix.shown() if prefix else ""
     basis = ClaimBasis(_test_inputs(meta.identity), options.margin, part, recordings is not None)
-    picks = _picks(store, evaluations, confirmed, options, basis)
-    usual = _references(store, confirmed, options, basis)
-    requires, tested = requirements_of(options), gather(fresh, configs, default.id)
-    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, default.id, meta.host)
-    usual = with_requirements(usual, requires, confirmed, tested)
-    dropped: list[str] = []
-    if meta.phase == Phase.DONE:
-        failed = {id_: c.failure for id_, c in tested.items() if c.failure}
-        picks, dropped = final_picks(picks, usual, aims_of(options), failed)
-        picks = with_objection(picks, early)
-        if recordings is not None:
-            picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)
-    picks = with_evidence(picks, store, runs, fresh, options)
+    picks, usual, dropped = _confirmed_rows(store, runs, configs, evaluations, basis)
     return StudyView(
         path=str(store.path),
         created=meta.created,
@@ -206,6 +188,44 @@ def view_of(store: Store) -> StudyView:
         hidden=meta.hidden,
         verified=meta.verified,
     )
+
+
+def _candidates_of(
+    runs: Sequence[StoredRun], configs: Mapping[int, Config]
+) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
+    """The candidates that the program measured in the search, and those that replays predicted."""
+    calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
+    replays = [r for r in runs if r.phase == Phase.REPLAY]
+    candidates = gather([r for r in runs if r.phase in _SEARCHED], configs, 1)
+    predicted = gather(replays, configs, 1, agreement.program_values(calibrated))
+    return candidates, agreement.anchored(predicted, candidates)
+
+
+def _confirmed_rows(
+    store: Store,
+    runs: Sequence[StoredRun],
+    configs: dict[int, Config],
+    evaluations: list[Evaluation],
+    basis: ClaimBasis,
+) -> tuple[dict[PickName, Pick], dict[str, Reference], list[str]]:
+    """The picks and the rows of usual advice with their confirmation, and a sentence about each dropped pick."""
+    meta, options = store.meta, store.meta.study_options
+    start = store.phase_start(Phase.CONFIRM)
+    fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
+    confirmed = judge(fresh, configs, 1, options)
+    picks = _picks(store, evaluations, confirmed, options, basis)
+    usual = _references(store, confirmed, options, basis)
+    requires, tested = requirements_of(options), gather(fresh, configs, 1)
+    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, 1, meta.host)
+    usual = with_requirements(usual, requires, confirmed, tested)
+    dropped: list[str] = []
+    if meta.phase == Phase.DONE:
+        failed = {id_: c.failure for id_, c in tested.items() if c.failure}
+        picks, dropped = final_picks(picks, usual, aims_of(options), failed)
+        picks = with_objection(picks, chosen_prefix(store))
+        if basis.replays:
+            picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)
+    return with_evidence(picks, store, runs, fresh, options), usual, dropped
 
 
 def _extra_spaces(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
