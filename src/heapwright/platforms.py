@@ -7,7 +7,6 @@ archive `PACKED`, which is unpacked when one of them is first used.
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 import os
 import platform
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError
-from heapwright.files import NATIVE
+from heapwright.files import NATIVE, file_sha256
 
 PLATFORMS = ("x86_64-glibc", "x86_64-musl", "aarch64-glibc", "aarch64-musl")
 KIT_NAME = "heapwright-kit"  # of the folder in the kit's archive
@@ -63,7 +62,7 @@ def _unpack() -> Path | None:
     if not archive.is_file():
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heapwright" / "platforms"
-    folder = cache / file_sha256(archive)[:16]
+    folder = cache / sha256_if_readable(archive)[:16]
     if folder.is_dir():
         return folder
     try:
@@ -128,10 +127,9 @@ def kit_path(path: str, name: str | None = None) -> tuple[str, Path] | None:
     return None
 
 
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hex; empty if it cannot be read."""
+def sha256_if_readable(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError:
         return ""

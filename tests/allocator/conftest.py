@@ -78,6 +78,14 @@ def bundled(name: str, suffix: str = "so") -> Path | None:
     return max(built, key=lambda path: path.stat().st_mtime) if built else None
 
 
+def bundled_malloc(name: str) -> Malloc:
+    """An allocator of ours; skips the test if it is not built."""
+    library = bundled(name)
+    if library is None:
+        needs.not_built(f"lib{name}.so")
+    return Malloc(name, library)
+
+
 def _under_test() -> list[Malloc]:
     given = os.environ.get("HEAPWRIGHT_TEST_ALLOCATOR")
     if given:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.allocator.conftest import FLAGS, Malloc, bundled
+from tests.allocator.conftest import FLAGS, Malloc, bundled_malloc
 
 END, LATE, TWICE = "was written beyond its end", "was written after it was freed", "was free already"
 INSIDE, FOREIGN = "is inside a block or in memory that belongs to no block", "is not a block of this allocator"
@@ -19,10 +19,7 @@ ORIGIN, SIZE = "was allocated by another kind of function", "has another size th
 
 @pytest.fixture(scope="module", params=["exgen-secure", "reaper-secure"])
 def hardened(request: pytest.FixtureRequest) -> Malloc:
-    library = bundled(request.param)
-    if library is None:
-        needs.not_built(f"lib{request.param}.so")
-    return Malloc(request.param, library)
+    return bundled_malloc(request.param)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from heapwright.files import NATIVE
 from tests import needs
-from tests.allocator.conftest import FLAGS, GLIBC, Malloc, bundled
+from tests.allocator.conftest import FLAGS, GLIBC, Malloc, bundled, bundled_malloc
 from tests.conftest import PROGRAMS, ROOT
 
 MIB = 1 << 20
@@ -46,18 +46,12 @@ MAX_HARDENED = 40 * MIB  # blocks in quarantine hold whole superblocks
 
 @pytest.fixture(scope="module", params=NAMES)
 def malloc(request: pytest.FixtureRequest) -> Malloc:
-    library = bundled(request.param)
-    if library is None:
-        needs.not_built(f"lib{request.param}.so")
-    return Malloc(request.param, library)
+    return bundled_malloc(request.param)
 
 
 @pytest.fixture(scope="module")
 def reaper() -> Malloc:
-    library = bundled("reaper")
-    if library is None:
-        needs.not_built("libreaper.so")
-    return Malloc("reaper", library)
+    return bundled_malloc("reaper")
 
 
 @pytest.fixture(scope="session")

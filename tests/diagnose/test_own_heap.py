@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests import needs
-from tests.allocator.conftest import FLAGS, NAMES, Malloc, bundled
+from tests.allocator.conftest import FLAGS, NAMES, Malloc, bundled, bundled_malloc
 from tests.conftest import PROGRAMS
 
 from .live import answer, close, diagnose, line_of, resident_bytes, waiting
@@ -35,10 +35,7 @@ class Counted:
 
 @pytest.fixture(scope="module", params=NAMES)
 def malloc(request: pytest.FixtureRequest) -> Malloc:
-    library = bundled(request.param)
-    if library is None:
-        needs.not_built(f"lib{request.param}.so")
-    return Malloc(request.param, library)
+    return bundled_malloc(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from heapwright.allocators.registry import library_folder
 from heapwright.cli.main import build_parser
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
-from heapwright.platforms import INSIDE, file_sha256, host_platform
+from heapwright.files import file_sha256
+from heapwright.platforms import INSIDE, host_platform
 from heapwright.report.apply import FORMATS, render
 from tests import needs
 

@@ -18,6 +18,7 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.measure.prefix import Prefix
 from heapwright.workload.execute import Executor, Outcome, advice, pad_environment
 from heapwright.workload.model import Input, Output, Server, Workload, WorkloadFile
+from tests.system.workloads import free_port
 
 Make = Callable[..., Executor]
 
@@ -277,9 +278,7 @@ def test_a_comparer_that_is_not_there(make: Make) -> None:
 @pytest.fixture
 def port() -> int:
     """A port that is free now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 FETCH = "import sys, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/').read()"

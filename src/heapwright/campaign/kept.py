@@ -22,7 +22,7 @@ from heapwright.campaign.definition import Cell, Definition
 from heapwright.campaign.run import is_done
 from heapwright.errors import HeapwrightError
 from heapwright.files import write_whole
-from heapwright.platforms import file_sha256
+from heapwright.platforms import sha256_if_readable
 from heapwright.study.open import changed_since, put_aside
 
 _NAME = "experiment.json"
@@ -46,7 +46,7 @@ def digests_of(cells: Sequence[Cell], definition: Definition, base: Path) -> dic
 
     def content(name: str) -> str:
         if name not in contents:
-            contents[name] = file_sha256(base / name)
+            contents[name] = sha256_if_readable(base / name)
         return contents[name]
 
     found = {}

@@ -25,7 +25,6 @@ from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
-from heapwright.errors import UsageError
 from heapwright.terminal_text import console, visible
 
 if TYPE_CHECKING:
@@ -123,6 +122,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
     from heapwright.objectives import parse_metrics
     from heapwright.report.comparison import comparison_json, csv_text, failures, heading, latex, markdown, plot, table
+    from heapwright.report.landscape import check_plot
     from heapwright.report.progress import make_progress
     from heapwright.report.terminal import paragraph
     from heapwright.workload.work_done import stand_ins
@@ -137,11 +137,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     if recorded is not None:
         refuse_unreplayable(metrics)
         allocators = _replayed(allocators, recorded[0], named=bool(args.allocators))
-    if args.plot and args.plot.suffix not in (".svg", ".png", ".pdf"):
-        raise UsageError(
-            f"--plot {args.plot}: unknown picture format '{args.plot.suffix}'",
-            "use a name that ends in .svg, .png or .pdf",
-        )
+    check_plot(args.plot)
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
     backend = least_intrusive_backend(options.backend, metrics, stops_for_massif(options.massif, options.massif_by))

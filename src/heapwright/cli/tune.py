@@ -293,7 +293,6 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     from heapwright.allocators.embedded import find_embedded
     from heapwright.measure.host import process_start
     from heapwright.study.choose import keep_choice
-    from heapwright.study.claim import headline
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
     from heapwright.tuning.pipeline import tune
@@ -326,16 +325,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
             only = allocators[0].name
             why = f"Reference: {only} at its defaults, because only its settings are searched."
             recorded = dataclasses.replace(recorded[0], reference=only, reference_why=why), recorded[1]
-    if (args.space or args.preset) and not path.exists():
-        given = {
-            "proxy": "none",
-            "runtime": False,
-            **given,
-        }  # a space file may hold the program's own settings; presets repeat papers that ran the program
-    if container is not None:  # replays and probes of a runtime would run on this machine's C library
-        if given.get("proxy", "none") != "none":
-            raise UsageError("replays run on this machine, not in a container", "leave out --proxy")
-        given = {**given, "proxy": "none", "runtime": False}
+    given = _without_replays(args, given, is_new=not path.exists(), in_container=container is not None)
     check_options(given, allocators, added)
     refuse_uncompared(workload, given.get("objectives", ()))
     if len(allocators) == 1:
@@ -369,10 +359,39 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
         view, too_short = view_of(store), store.meta.too_short
         keep_choice(store, view)
     _finish(args, view, report)
-    if not args.exit_code:
-        return 0
+    return _exit_status(view, bool(too_short)) if args.exit_code else 0
+
+
+def _without_replays(
+    args: argparse.Namespace, given: dict[str, Any], is_new: bool, in_container: bool
+) -> dict[str, Any]:
+    """Return the options, without replays and a runtime's settings where these cannot be searched.
+
+    Args:
+        args: the command line.
+        given: the options that the user gave.
+        is_new: whether the study begins now.
+        in_container: whether the program runs in a container.
+
+    Raises:
+        UsageError: the user wants replays in a container.
+    """
+    if (args.space or args.preset) and is_new:
+        # A space file may hold the program's own settings; presets repeat papers that ran the program.
+        given = {"proxy": "none", "runtime": False, **given}
+    if in_container:  # replays and probes of a runtime would run on this machine's C library
+        if given.get("proxy", "none") != "none":
+            raise UsageError("replays run on this machine, not in a container", "leave out --proxy")
+        given = {**given, "proxy": "none", "runtime": False}
+    return given
+
+
+def _exit_status(view: StudyView, too_short: bool) -> int:
+    """Return the status for --exit-code; `too_short` tells whether the time budget held no proof."""
+    from heapwright.study.claim import headline
+
     gain = headline(view.picks, view.objectives) is not None
-    if view.recordings is not None:  # a prediction is no proof
+    if view.recordings is not None:  # a prediction is not a proof
         return UNDECIDED if gain or too_short else NO_GAIN
     return 0 if gain else UNDECIDED if too_short else NO_GAIN
 

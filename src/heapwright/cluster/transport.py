@@ -9,7 +9,6 @@ measure, and the content hashes of the traces to replay. Dask tasks and job file
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import re
 import shlex
@@ -27,6 +26,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Job, Result, RunsInputs, Work, run_work
+from heapwright.files import file_sha256
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor, Outcome
@@ -138,17 +138,11 @@ def decode(text: str | bytes, kind: type[_T]) -> _T:
     return msgspec.json.decode(text, type=kind)
 
 
-def content_hash(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def library_id(path: str) -> str:
     """Return a library's build id, or its content hash if it has none; empty if the file does not exist."""
     if not Path(path).is_file():
         return ""
-    return build_id(path) or content_hash(Path(path))
+    return build_id(path) or file_sha256(Path(path))
 
 
 def needs_of(workload: Workload, allocators: list[Allocator], references: Path) -> MachineRequirements:
@@ -197,7 +191,7 @@ def replays_recipe(
         needs: requirements for the machine.
         environ: see `Recipe`.
     """
-    hashes = {name: content_hash(path) for name, path in replays.traces.items()}
+    hashes = {name: file_sha256(path) for name, path in replays.traces.items()}
     files = {hashes[name]: path for name, path in replays.traces.items()}
     needs = msgspec.structs.replace(needs, paths=[], traces=sorted(files))
     variables, w = dict(environ) if environ is not None else None, replays.workload

@@ -32,7 +32,6 @@ from heapwright.cluster.transport import (
     SUFFIX,
     MachineRequirements,
     Recipe,
-    content_hash,
     decode,
     encode,
     restore,
@@ -42,6 +41,7 @@ from heapwright.cluster.transport import (
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Work
+from heapwright.files import file_sha256
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import Stopped
 
@@ -151,7 +151,7 @@ def put_piece(hash_: str, sender: str, offset: int, piece: bytes, last: bool) ->
             file.seek(offset)
             file.write(piece)
         if last:
-            if content_hash(draft) != hash_:
+            if file_sha256(draft) != hash_:
                 draft.unlink()
                 return "a trace was damaged in transfer"
             draft.replace(folder / f"{hash_}{SUFFIX}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from heapwright.platforms import INSIDE, file_sha256, kit_path
+from heapwright.platforms import INSIDE, kit_path, sha256_if_readable
 
 
 class ShippedLibrary(NamedTuple):
@@ -53,7 +53,7 @@ def preloaded_libraries(env: Mapping[str, str], platform: str | None = None) -> 
             continue
         source, file = kit or (path, Path(path))
         found.append(
-            ShippedLibrary(path, source, kit is not None, f"{INSIDE}/lib/{Path(path).name}", file_sha256(file))
+            ShippedLibrary(path, source, kit is not None, f"{INSIDE}/lib/{Path(path).name}", sha256_if_readable(file))
         )
     return found
 

@@ -39,7 +39,7 @@ from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
-from heapwright.study.options import Options
+from heapwright.study.options import NOISY_SPREAD, SHORT_RUN_S, Options
 from heapwright.study.policy import aims_of, requirements_of
 from heapwright.study.prefix import chosen_prefix, sentence, with_objection
 from heapwright.study.program import program_of
@@ -117,38 +117,20 @@ def view_of(store: Store) -> StudyView:
     calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
     searched = [r for r in runs if r.phase in _SEARCHED]
     replays = [r for r in runs if r.phase == Phase.REPLAY]
-    candidates = gather(searched, configs, default.id)
-    predicted = agreement.anchored(
-        gather(replays, configs, default.id, agreement.program_values(calibrated)), candidates
-    )
+    candidates, predicted = _candidates_of(runs, configs)
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
     evaluations, front = evaluations_of(candidates, only, by_block([*replays, *searched]), options)
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
     params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
     extra_spaces = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
     runtime_params = {f"{name}.{p.key}": p for name, space in extra_spaces.items() for p in space.param}
-    start = store.phase_start(Phase.CONFIRM)
-    fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = judge(fresh, configs, default.id, options, meta.earlier_looks)
     early = chosen_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
-    part = prefix.shown() if prefix else ""
     recordings = msgspec.convert(meta.recordings, Recordings) if meta.recordings else None
+    part = prefix.shown() if prefix else ""
     inputs = _test_inputs(meta.identity)
     basis = ClaimBasis(inputs, options.margin, part, recordings is not None, meta.earlier_looks)
-    picks = _picks(store, evaluations, confirmed, options, basis)
-    usual = _references(store, confirmed, options, basis)
-    requires, tested = requirements_of(options), gather(fresh, configs, default.id)
-    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, default.id, meta.host)
-    usual = with_requirements(usual, requires, confirmed, tested)
-    dropped: list[str] = []
-    if meta.phase == Phase.DONE:
-        failed = {id_: c.failure for id_, c in tested.items() if c.failure}
-        picks, dropped = final_picks(picks, usual, aims_of(options), failed)
-        picks = with_objection(picks, early)
-        if recordings is not None:
-            picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)
-    picks = with_evidence(picks, store, runs, fresh, options)
+    picks, usual, dropped = _confirmed_rows(store, runs, configs, evaluations, basis)
     return StudyView(
         path=str(store.path),
         created=meta.created,
@@ -209,6 +191,44 @@ def view_of(store: Store) -> StudyView:
         hidden=meta.hidden,
         verified=meta.verified,
     )
+
+
+def _candidates_of(
+    runs: Sequence[StoredRun], configs: Mapping[int, Config]
+) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
+    """The candidates that the program measured in the search, and those that replays predicted."""
+    calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
+    replays = [r for r in runs if r.phase == Phase.REPLAY]
+    candidates = gather([r for r in runs if r.phase in _SEARCHED], configs, 1)
+    predicted = gather(replays, configs, 1, agreement.program_values(calibrated))
+    return candidates, agreement.anchored(predicted, candidates)
+
+
+def _confirmed_rows(
+    store: Store,
+    runs: Sequence[StoredRun],
+    configs: dict[int, Config],
+    evaluations: list[Evaluation],
+    basis: ClaimBasis,
+) -> tuple[dict[PickName, Pick], dict[str, Reference], list[str]]:
+    """The picks and the rows of usual advice with their confirmation, and a sentence about each dropped pick."""
+    meta, options = store.meta, store.meta.study_options
+    start = store.phase_start(Phase.CONFIRM)
+    fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
+    confirmed = judge(fresh, configs, 1, options)
+    picks = _picks(store, evaluations, confirmed, options, basis)
+    usual = _references(store, confirmed, options, basis)
+    requires, tested = requirements_of(options), gather(fresh, configs, 1)
+    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, 1, meta.host)
+    usual = with_requirements(usual, requires, confirmed, tested)
+    dropped: list[str] = []
+    if meta.phase == Phase.DONE:
+        failed = {id_: c.failure for id_, c in tested.items() if c.failure}
+        picks, dropped = final_picks(picks, usual, aims_of(options), failed)
+        picks = with_objection(picks, chosen_prefix(store))
+        if basis.replays:
+            picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)
+    return with_evidence(picks, store, runs, fresh, options), usual, dropped
 
 
 def _extra_spaces(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
@@ -408,11 +428,13 @@ def _warnings(
     for metric in options.objectives:
         if calibrated and not any(r.metrics.get(metric) for r in calibrated):
             found[already_zero_text(metric)] = None
-        if noise.get(metric, 0) > 0.05:
+        if noise.get(metric, 0) > NOISY_SPREAD:
             found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
     walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]
-    if walls and min(walls) < 0.005:
-        found["The command runs for less than 5 ms: process start-up dominates the measurement."] = None
+    if walls and min(walls) < SHORT_RUN_S:
+        found[
+            f"The command runs for less than {1000 * SHORT_RUN_S:.0f} ms: process start-up dominates the measurement."
+        ] = None
     for name, pick in picks.items():
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:

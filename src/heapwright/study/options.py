@@ -103,6 +103,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # These may differ when a study resumes: they change its length and its advice, not its measurements.
 EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices", "requires")
 
+NOISY_SPREAD = 0.05  # relative spread of the default above which the user is told
+SHORT_RUN_S = 0.005  # of shorter runs most time is process start-up
 _BUDGETS = "for example 200, 90s, 15m or 2h"
 
 

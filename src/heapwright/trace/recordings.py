@@ -6,7 +6,6 @@ the search and inputs that are held out work as they do for a program (`workload
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Literal
 from heapwright.allocators.embedded import find_embedded
 from heapwright.allocators.registry import Allocator, find_allocators, get_allocator, with_preload
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.files import file_sha256
 from heapwright.trace.info import read_info
 from heapwright.trace.model import WindowsModel, load_model, synthesise
 from heapwright.trace.pack import native_program, need_trace
@@ -177,7 +177,7 @@ def read_recording(path: Path, held_out: bool = False) -> Recording:
         model = load_model(path)
         threads = model.threads if isinstance(model, WindowsModel) else 1
         counts = (0, threads, model.events, model.peak_live_bytes)
-        return Recording(whole, "model", *counts, held_out=held_out, sha256=_digest(path))
+        return Recording(whole, "model", *counts, held_out=held_out, sha256=file_sha256(path))
     info, _ = read_info(path)
     if not info.allocations:
         raise HeapwrightError(f"{path}: there is nothing to replay in it", "is the program statically linked?")
@@ -192,13 +192,8 @@ def read_recording(path: Path, held_out: bool = False) -> Recording:
         info.allocator,
         info.executable,
         held_out,
-        _digest(path),
+        file_sha256(path),
     )
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def as_replayed(allocator: Allocator, recordings: Recordings) -> Allocator:

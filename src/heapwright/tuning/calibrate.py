@@ -34,7 +34,6 @@ from heapwright.workload.execute import time_limit
 from heapwright.workload.program import ProgramIdentity, without_outputs
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins
 
-_NOISY = 0.05  # relative spread of the default above which the user is told
 _HINTS = {
     "instructions": "count them with --instructions=callgrind",
     "massif_peak_bytes": "it needs --massif emulation",
@@ -121,7 +120,7 @@ def _measure_noise(session: Session, runs: Sequence[StoredRun]) -> None:
                 by_input.setdefault(run.input, []).append(value)
         noise = max(map(relative_noise, by_input.values()), default=0.0)
         noises.append(math.sqrt(2) * noise)
-        if noise > _NOISY:
+        if noise > opt.NOISY_SPREAD:
             label = METRICS[objective].label
             session.progress.note(f"{label} varies by {noise:.0%} between runs of the default: a noisy machine")
     session.noise = tuple(noises)

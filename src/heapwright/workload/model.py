@@ -43,7 +43,7 @@ import dataclasses
 import os
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -352,33 +352,8 @@ def _wrong_load(server: Server) -> tuple[list[str], str] | None:
     return (["load_metrics", wrong[0]], wrong[1]) if wrong else None
 
 
-def load_workload(path: Path, container: Container | None = None) -> Workload:
-    """Read and check a workload.toml.
-
-    Args:
-        path: the file.
-        container: where its command runs; None for this machine.
-
-    Raises:
-        UsageError: the file is invalid; the message names the file, the line and the key.
-    """
-    file, text = load_toml_and_text(path, WorkloadFile)
-
-    def fail(keys: list[str], what: str) -> UsageError:
-        line = key_line(text, keys)
-        where = ".".join(k for k in keys if not k.isdecimal())
-        return UsageError(f"{path}:{line if line else 1}: {where}: {what}")
-
-    if not file.command or not file.command[0]:
-        raise fail(["command"], "is empty; give the program and its arguments")
-    cwd = (path.parent / file.cwd).resolve()
-    if not cwd.is_dir():
-        raise fail(["cwd"], f"no such directory: {cwd}")
-    try:
-        if container is None:
-            check_command(file.command[0], cwd, file.env.get("PATH"))
-    except UsageError as error:
-        raise fail(["command"], error.message) from None
+def _check(file: WorkloadFile, fail: Callable[[list[str], str], UsageError]) -> None:
+    """Raise the error that `fail` makes of keys and a reason, for the first invalid value of a workload file."""
     if file.output.compare == "files" and not file.output.files:
         raise fail(["output", "files"], "compare = 'files' needs the files to compare")
     if file.output.compare == "command" and not file.output.command:
@@ -411,6 +386,36 @@ def load_workload(path: Path, container: Container | None = None) -> Workload:
             )
         if why := whole_only(file):
             raise fail(["prefix"], why)
+
+
+def load_workload(path: Path, container: Container | None = None) -> Workload:
+    """Read and check a workload.toml.
+
+    Args:
+        path: the file.
+        container: where its command runs; None for this machine.
+
+    Raises:
+        UsageError: the file is invalid; the message names the file, the line and the key.
+    """
+    file, text = load_toml_and_text(path, WorkloadFile)
+
+    def fail(keys: list[str], what: str) -> UsageError:
+        line = key_line(text, keys)
+        where = ".".join(k for k in keys if not k.isdecimal())
+        return UsageError(f"{path}:{line if line else 1}: {where}: {what}")
+
+    if not file.command or not file.command[0]:
+        raise fail(["command"], "is empty; give the program and its arguments")
+    cwd = (path.parent / file.cwd).resolve()
+    if not cwd.is_dir():
+        raise fail(["cwd"], f"no such directory: {cwd}")
+    try:
+        if container is None:
+            check_command(file.command[0], cwd, file.env.get("PATH"))
+    except UsageError as error:
+        raise fail(["command"], error.message) from None
+    _check(file, fail)
     names = [i.name for i in file.input]
     for number, item in enumerate(file.input):
         if names.index(item.name) != number:

@@ -20,6 +20,7 @@ import msgspec
 
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.program_file import ProgramFile, read_program
+from heapwright.files import file_sha256
 from heapwright.measure.container import image_digest
 from heapwright.plugins import OBJECTIVES_GROUP, plugin_source
 from heapwright.workload.model import Workload
@@ -289,9 +290,9 @@ def _identify(path: Path, whole: bool = False, elf: bool = True) -> FileIdentity
 
 def _digest(path: Path, size: int, whole: bool) -> str:
     """Return a digest of a file's content, or of its size, first and last MiB if it is large and not `whole`."""
+    if whole or size <= _WHOLE_BYTES:
+        return file_sha256(path)
     with path.open("rb") as file:
-        if whole or size <= _WHOLE_BYTES:
-            return hashlib.file_digest(file, "sha256").hexdigest()
         parts = hashlib.sha256(f"{size}:".encode())
         parts.update(file.read(_PART_BYTES))
         file.seek(-_PART_BYTES, os.SEEK_END)
