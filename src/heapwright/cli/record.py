@@ -226,6 +226,11 @@ def _record(args: argparse.Namespace) -> RecordedCommand:
         from heapwright.allocators.in_image import check_parts
 
         check_parts(workload.container.image.platform, workload.container.image.libraries)
+    elif allocator is not None:
+        from heapwright.allocators.loader_trace import check_loaded
+
+        base = {**workload.base_environment(), **input_.env}
+        check_loaded(allocator, workload.program(input_), {**base, **allocator.environment(base)})
     how = (trace, allocator, not args.no_children, args.force)
     sampling = _sampling(args)
     if not workload.path:
