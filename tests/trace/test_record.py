@@ -254,3 +254,11 @@ def test_the_processors_clock_is_not_needed(cases: Path, tmp_path: Path) -> None
     assert trace.calls() == ["malloc 40001", "malloc 40002", "free 40001", "free 40002"] * 2
     assert trace.events == sorted(trace.events, key=lambda event: event.time)
     assert isinstance(trace.events[0], Event)
+
+
+def test_a_library_that_is_no_malloc_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "fake.so").write_text("no library")
+    done = heapwright_record("-o", "t.hwt", "--allocator", "./fake.so", "--", "perl", "-e", "1", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"heapwright: fake.so is not loaded: malloc is bound to ")
+    assert not (tmp_path / "t.hwt").exists()

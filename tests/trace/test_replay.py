@@ -367,3 +367,17 @@ def test_making_ready_needs_a_trace(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("no trace")
     with pytest.raises(HeapwrightError), make_ready(tmp_path / "bad"):
         pass
+
+
+def test_a_library_that_is_no_malloc_is_refused(tmp_path: Path) -> None:
+    """The loader would skip it, and the figures would be those of the C library's malloc."""
+    trace = parse(tmp_path, random_text(7, 100, 1))
+    fake, empty = tmp_path / "fake.so", tmp_path / "empty.so"
+    fake.write_bytes(trace.read_bytes())
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-o", empty, "/dev/null"], check=True)
+    for library in (fake, empty):
+        done = heapwright("replay", trace, "--allocator", library, "--json", "-", status=1)
+        assert done.stdout == ""
+        assert f"{library.name} is not loaded: malloc is bound to " in done.stderr
+    done = heapwright("replay", trace, "--set", f"LD_PRELOAD={tmp_path}/none.so", status=2)
+    assert f"{tmp_path}/none.so cannot be read" in done.stderr

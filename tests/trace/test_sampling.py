@@ -73,9 +73,15 @@ def test_totals_of_a_sample_are_unbiased(rate: int, program: Build, tmp_path: Pa
     record(tmp_path / "full.hwt", churn)
     (process,) = record(tmp_path / "sample.hwt", churn, "--sample", str(rate))
     full, sample = info(tmp_path / "full.hwt"), info(tmp_path / "sample.hwt")
-    assert process["sample"] == rate
+    assert process["sample"] == sample["sample"]
+    assert process["sample"]["rate"] == rate
+    for key in ("events", "allocations", "peak_live_bytes", "bytes_per_event"):
+        assert process[key] == sample[key], key
     assert abs(sample["allocations"] - full["allocations"]) <= 2 * rate
-    assert abs(process["allocations"] * rate / full["allocations"] - 1) < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
+    assert (
+        abs(process["sample"]["objects"] * rate / full["allocations"] - 1)
+        < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
+    )
     live = full["peak_live_objects"] / rate
     assert abs(sample["mean_live_bytes"] / full["mean_live_bytes"] - 1) < 5 / live**0.5
 
@@ -87,17 +93,20 @@ def test_a_sample_that_costs_too_much_is_thinned(program: Build, tmp_path: Path)
     record(tmp_path / "full.hwt", [churn, "1000000"])
     (process,) = record(tmp_path / "sample.hwt", [churn, "1000000"], "--sample", "2", "--max-cost", "3")
     full, sample = info(tmp_path / "full.hwt"), info(tmp_path / "sample.hwt")
-    rate = process["sample"]
+    rate = process["sample"]["rate"]
     assert rate >= 8
     assert rate & (rate - 1) == 0
     assert abs(sample["allocations"] - full["allocations"]) <= 2 * rate
-    assert abs(process["allocations"] * rate / full["allocations"] - 1) < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
+    assert (
+        abs(process["sample"]["objects"] * rate / full["allocations"] - 1)
+        < 5 * (rate / full["allocations"]) ** 0.5 + 0.01
+    )
 
 
 def test_a_thinned_sample_is_said_and_keeps_its_readings(program: Build, tmp_path: Path) -> None:
     trace, churn = tmp_path / "s.hwt", program("record_churn")
-    done = heapwright("record", "--sample", "2", "-o", trace, "--", churn, "1000000")
-    assert "the sample was thinned from 1 in 2 to 1 in" in done.stderr
+    done = heapwright("record", "-q", "--sample", "2", "-o", trace, "--", churn, "1000000")
+    assert "warning: the sample was thinned from 1 in 2 to 1 in" in done.stderr
     assert "--max-cost 0" in done.stderr
     assert sum(line[2] == "resident" for line in dump(trace)) > 5
     assert (
@@ -200,7 +209,7 @@ def test_bounded_file_keeps_its_bound_and_its_time_span(program: Build, tmp_path
     command: list[str | Path] = [program("record_churn"), "4000000"]
     (process,) = record(tmp_path / "b.hwt", command, "--sample", "4", "--max-size", "4M")
     assert process["raw_bytes"] <= 4 * MIB
-    assert process["sample"] > 4
+    assert process["sample"]["rate"] > 4
     assert process["lost_events"] == process["lost_bytes"] == 0
     found = info(tmp_path / "b.hwt")
     times = [int(line[0]) for line in dump(tmp_path / "b.hwt") if line[2] in ("malloc", "free")]
@@ -211,7 +220,7 @@ def test_bounded_file_keeps_its_bound_and_its_time_span(program: Build, tmp_path
     assert abs(found["allocations"] / full["allocations"] - 1) < 0.001
     assert (
         abs(found["mean_live_bytes"] / full["mean_live_bytes"] - 1)
-        < 5 / (full["peak_live_objects"] / process["sample"]) ** 0.5
+        < 5 / (full["peak_live_objects"] / process["sample"]["rate"]) ** 0.5
     )
 
 

@@ -12,11 +12,14 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from heapwright.allocators.program_file import read_program
-from heapwright.allocators.takeover import Bindings, bindings, watch_environment
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.takeover import Bindings, bindings, verdict, watch_environment
+from heapwright.errors import HeapwrightError
 
 _SECONDS = 20.0
 
@@ -50,3 +53,22 @@ def trace_bindings(program: str, env: Mapping[str, str], folder: Path) -> Bindin
     except (OSError, subprocess.SubprocessError):
         return []
     return bindings(folder)
+
+
+def check_loaded(allocator: Allocator, program: str, env: Mapping[str, str]) -> None:
+    """Check that a program would get the malloc of an allocator that is preloaded, as far as its loader can tell.
+
+    Args:
+        allocator: the allocator.
+        program: see `trace_bindings`.
+        env: the whole environment that the program would have, the library to preload included.
+
+    Raises:
+        HeapwrightError: the program would get another malloc.
+    """
+    if not allocator.preload:
+        return
+    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+        bound = trace_bindings(program, env, Path(folder))
+    if bound and (why := verdict(allocator.library or "", program, bound)):
+        raise HeapwrightError(f"{allocator.name} is {why}")

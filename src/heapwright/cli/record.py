@@ -152,11 +152,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         for process in recording.processes[:_MAX_SHOWN]:
             say(_line(process))
-        _say_thinned(args, recording.processes)
         others = recording.processes[1:]
         if others:
             each = f"{len(others)} other process{'es' if len(others) > 1 else ''}"
             say(f"{others[0].trace.parent}: {each}, {sum(p.packed.events for p in others):,} events in all")
+    _warn_if_thinned(args, recording.processes)
     if recording.failure:
         warn(f"the run failed: {recording.failure}")
     for process in recording.processes:
@@ -165,13 +165,13 @@ def run(args: argparse.Namespace) -> int:
     return recording.status
 
 
-def _say_thinned(args: argparse.Namespace, processes: Sequence[RecordedProcess]) -> None:
-    """Say if the sample of the first process holds fewer objects than asked for."""
+def _warn_if_thinned(args: argparse.Namespace, processes: Sequence[RecordedProcess]) -> None:
+    """Warn if the sample of the first process holds fewer objects than asked for."""
     asked = 0 if args.recover is not None else _sampling(args).small_rate
     left = processes[0].packed.sample if processes else 0
     if asked > 1 and left > asked:
         bounds = "--max-cost or --max-size" if args.max_size else "--max-cost"
-        say(
+        warn(
             f"the sample was thinned from 1 in {asked:,} to 1 in {left:,}, to keep {bounds}; "
             "its figures vary more. --max-cost 0 sets no bound of CPU time"
         )
@@ -226,6 +226,11 @@ def _record(args: argparse.Namespace) -> RecordedCommand:
         from heapwright.allocators.in_image import check_parts
 
         check_parts(workload.container.image.platform, workload.container.image.libraries)
+    elif allocator is not None:
+        from heapwright.allocators.loader_trace import check_loaded
+
+        base = {**workload.base_environment(), **input_.env}
+        check_loaded(allocator, workload.program(input_), {**base, **allocator.environment(base)})
     how = (trace, allocator, not args.no_children, args.force)
     sampling = _sampling(args)
     if not workload.path:
@@ -242,8 +247,10 @@ def _record(args: argparse.Namespace) -> RecordedCommand:
 
 
 def _as_json(process: RecordedProcess) -> dict[str, Any]:
+    from heapwright.trace.info import read_info
+
     packed = process.packed
-    return {
+    found = {
         "trace": str(process.trace),
         "pid": process.pid,
         "parent": process.parent,
@@ -259,9 +266,14 @@ def _as_json(process: RecordedProcess) -> dict[str, Any]:
         "lost_events": packed.lost_events,
         "lost_bytes": packed.lost_bytes,
         "cut_short": packed.cut_short,
-        "sample": packed.sample or None,
+        "sample": None,
         "warning": process.warning or None,
     }
+    if packed.sample:  # of a sample, the figures of the program that it stands for
+        expanded = read_info(process.trace)[1]
+        found |= {key: expanded[key] for key in ("events", "allocations", "peak_live_bytes", "bytes_per_event")}
+        found["sample"] = expanded["sample"]
+    return found
 
 
 def _line(process: RecordedProcess) -> str:

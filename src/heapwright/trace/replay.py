@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -372,7 +373,7 @@ def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping
         base: the environment to start from.
 
     Raises:
-        UsageError: a setting is neither, or would not take effect.
+        UsageError: a setting is neither, or would not take effect; or a library to preload cannot be read.
     """
     from heapwright.allocators.user_settings import check_settings
 
@@ -385,6 +386,9 @@ def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping
             if why and not why.startswith("never searched"):
                 raise UsageError(f"--set {key}: {allocator.name} does not take it: {why}")
             raise unknown(f"setting of {allocator.name}", key, known)
+    for library in re.split("[: ]+", plain.get("LD_PRELOAD", "")):
+        if "/" in library and not os.access(library, os.R_OK):  # the loader would only skip it
+            raise UsageError(f"--set LD_PRELOAD: {library} cannot be read", "name a library")
     chosen = {key: value for key, value in settings.items() if key in known}
     first = {**base, **allocator.environment(base), **plain}
     whole = {**first, **space.environment(chosen, first)}
