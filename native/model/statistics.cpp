@@ -173,13 +173,20 @@ void Statistics::note_reading(const Event& event) {
     if (first.resident == 0) {
       first = now;
     }
-    if (now.resident > highest.resident) {
-      highest = now;
-    }
-    if (now.heap && now.resident > highest_with_heap.resident) {
-      highest_with_heap = now;
+    highest_of_all_ = std::max(highest_of_all_, now.resident);
+    keep_at_peak(highest, now, highest_of_all_);
+    if (now.heap) {
+      highest_of_heap_ = std::max(highest_of_heap_, now.resident);
+      keep_at_peak(highest_with_heap, now, highest_of_heap_);
     }
     last = now;
+  }
+}
+
+void Statistics::keep_at_peak(Reading& kept, const Reading& now, std::uint64_t peak) {
+  const auto is_peak = [peak](const Reading& reading) { return reading.resident >= peak - peak / 100; };
+  if (!is_peak(kept) || (is_peak(now) && now.live > kept.live)) {
+    kept = now;
   }
 }
 

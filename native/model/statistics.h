@@ -135,8 +135,10 @@ class Statistics {
   std::uint64_t peak_objects = 0;
   std::uint64_t peak_rounded = 0;
   std::uint64_t peak_resident = 0;
-  // The readings of resident memory with parts: the highest, the highest with `heap`, the first and
-  // the last.
+  // The readings of resident memory with parts: at the peak, at the peak of those with `heap`, the
+  // first and the last. Of the readings within 1 % of a peak, one with many live bytes is kept:
+  // malloc may return nothing until the process ends, so that the highest reading comes after the
+  // blocks were freed.
   Reading highest;
   Reading highest_with_heap;
   Reading first;
@@ -180,6 +182,7 @@ class Statistics {
   void note_peaks(const trace::Event& event);
   void note_touched(const trace::Event& event, const Block& block);
   void note_reading(const trace::Event& event);
+  static void keep_at_peak(Reading& kept, const Reading& now, std::uint64_t peak);
   double average(double Mean::* part) const;
 
   std::uint64_t page_size_;
@@ -187,6 +190,8 @@ class Statistics {
   std::uint64_t live_ = 0;
   std::uint64_t rounded_ = 0;
   std::uint64_t large_live_ = 0;
+  std::uint64_t highest_of_all_ = 0;  // resident bytes of all readings, and of those with `heap`
+  std::uint64_t highest_of_heap_ = 0;
   Reading reading_;   // the parts read since the last reading of resident memory
   Mean over_time_;    // byte-nanoseconds
   Mean over_events_;  // byte-events

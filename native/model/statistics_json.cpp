@@ -188,11 +188,12 @@ Json split(const Reading& reading, const Reading& first, const trace::Header& he
 }
 
 // The reading with malloc's own memory stands for the peak if its resident memory is at least 95 %
-// of the peak's.
+// of the peak's, and its live bytes at least 90 %: those of a reading at the end may be freed.
 const Reading& peak_reading(const Statistics& s) {
   const double share = ratio(static_cast<double>(s.highest_with_heap.resident),
                              static_cast<double>(std::max<std::uint64_t>(s.highest.resident, 1)));
-  return share >= 0.95 ? s.highest_with_heap : s.highest;
+  const bool as_live = s.highest_with_heap.live >= s.highest.live - s.highest.live / 10;
+  return share >= 0.95 && as_live ? s.highest_with_heap : s.highest;
 }
 
 void add_origin(Json& json, const trace::Header& header) {

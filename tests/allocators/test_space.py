@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from heapwright.allocators.registry import bundled_names, bundled_space
+from heapwright.allocators.space import build_space
 from heapwright.allocators.space_spec import Context, ParamSpec, Requires, version_key
 from heapwright.errors import UsageError
 
@@ -154,8 +156,19 @@ def test_one_setting_described_for_two_versions() -> None:
     specs = (number("k", 1, 2, requires=Requires(before="2.42")), number("k", 4, 8, requires=Requires(since="2.42")))
     assert small_space(*specs, context=Context("2.41")).params[0].levels == ("1", "2")
     assert small_space(*specs, context=Context("2.42")).params[0].levels == ("4", "8")
-    with pytest.raises(UsageError, match="k: defined twice for the same version"):
-        small_space(*specs, context=Context())  # version unknown: both apply
+    for order in (specs, specs[::-1]):
+        assert small_space(*order, context=Context()).params[0].levels == ("4", "8")  # version unknown: the newest
+    again = number("k", requires=Requires(since="2.42"))
+    for version in ("", "2.42"):
+        with pytest.raises(UsageError, match="k: defined twice for the same version"):
+            small_space(*specs, again, context=Context(version))
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_every_space_can_be_built_for_an_unknown_version(name: str) -> None:
+    for expert in (False, True):
+        space = build_space(bundled_space(name), Context("", expert=expert), name)
+        assert len({p.key for p in space.params}) == len(space.params)
 
 
 def test_versions_compare_as_numbers() -> None:

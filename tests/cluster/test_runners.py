@@ -167,11 +167,13 @@ def test_replays_and_their_traces(
 ) -> None:
     workload = Workload(WorkloadFile(command=["sh"]), tmp_path, (ONE, TWO))
     with ExitStack() as files:
-        replays = files.enter_context(Replays(workload, {"one": trace, "two": trace}, MeterOptions()))
+        traces, peaks = {"one": trace, "two": trace}, {"two": 1 << 30}
+        replays = files.enter_context(Replays(workload, traces, MeterOptions(), program_peaks=peaks))
         runner = machines.for_replays(replays, timed=False)
         found = results(runner, *(Work((job(1, ONE, n), job(1, TWO, n))) for n in range(6)))
     assert [r.outcome.failure for r in found] == [""] * 12
     assert len({r.outcome.run.metrics["peak_heap_bytes"] for r in found}) == 1
+    assert {r.job.input.name for r in found if (r.outcome.run.metrics["peak_rss_bytes"] or 0) > 1 << 29} == {"two"}
     if isinstance(machines, DaskMachines):
         caches = list(request.getfixturevalue("shared_farm").cache.glob("*.hwt"))
         assert [p.read_bytes() == trace.read_bytes() for p in caches] == [True]

@@ -31,7 +31,7 @@ def test_free_memory_from_a_tenth_on() -> None:
 def test_free_memory_between_live_blocks_needs_another_malloc() -> None:
     found = advise(SERVICE._replace(free=400 * MIB))
     assert found.sentence.startswith(
-        "Of 1000.0 MiB resident, 400.0 MiB is free memory that malloc keeps: it lies between"
+        "Of 1000.0 MiB resident, 400.0 MiB is free memory that malloc keeps: most of it lies on"
     )
     assert "can give back up to 400.0 MiB; start with `heapwright tune`" in found.sentence
     assert len(found.steps) == 1
@@ -43,6 +43,18 @@ def test_free_pages_are_trimmed_first() -> None:
     assert advise(trimmable).steps[0].startswith("malloc_trim(0)")
     assert advise(trimmable._replace(trimmable=trimmable.trimmable - 1)).steps[0].startswith("`heapwright tune`")
     assert advise(trimmable._replace(top=200 * MIB)).steps[0].startswith("MALLOC_TRIM_THRESHOLD_")
+
+
+def test_memory_that_a_trim_does_not_reach_is_where_the_table_says() -> None:
+    fixed = SERVICE._replace(free=400 * MIB, trimmable=0)
+    for where, pages, top in (
+        ("on pages with live blocks", 9, 0),
+        ("in whole pages", 390, 9),
+        ("at the ends", 390, 380),
+    ):
+        sentence = advise(fixed._replace(free_pages=pages * MIB, top=top * MIB)).sentence
+        assert f"most of it lies {where}" in sentence
+        assert "where malloc_trim does not reach it; another malloc" in sentence
 
 
 def test_python_is_trimmed_without_a_debugger() -> None:

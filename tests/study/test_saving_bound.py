@@ -16,6 +16,7 @@ from heapwright.study.saving_bound import (
     PEAK_JITTER_BYTES,
     DefaultMeasurements,
     RecordedCounts,
+    bound_of_inputs,
     cpu_bound,
     memory_bound,
     recorded_counts_of,
@@ -189,6 +190,30 @@ def test_of_several_inputs_the_largest_bound_counts_and_all_must_be_known() -> N
     unrecorded = saving_bound([(default(), heap(85)), (small, None)])
     assert unrecorded is not None
     assert unrecorded.cpu_bound is None
+
+
+def test_inputs_that_are_not_recorded_do_not_hide_the_bounds_of_the_others() -> None:
+    seen, held_out = default(cpu_s=5.0), default(peak=200 * MIB)
+    both = bound_of_inputs({"a": (seen, heap(70)), "b": (held_out, None)})
+    assert both is not None
+    assert (both.memory_bound, both.cpu_bound) == (memory_bound(seen, heap(70)), cpu_bound(seen, heap(70)))
+    assert both.sentence.startswith("On the recorded input a: at most 23% of peak memory and at most ")
+    for whole in ({"a": (seen, heap(70))}, {"a": (seen, None), "b": (held_out, None)}):
+        known = bound_of_inputs(whole)
+        assert known is not None
+        assert known == saving_bound(list(whole.values()))
+
+
+def test_a_bound_that_says_nothing_is_left_out() -> None:
+    busy = heap(70, events=1e7)
+    assert cpu_bound(default(), busy) == 0.95
+    assert said(default(), busy) == "At most 23% of peak memory can be saved."
+    unread = default(parts=None, busiest="")
+    assert said(unread, busy).endswith("so the possible saving of memory is unknown.")
+    java = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), peak=200 * MIB)
+    assert said(java, heap(4, events=1e7)) == "Malloc's part of this program's peak memory is unknown."
+    pages = default(parts=Parts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2))
+    assert said(pages, busy).endswith("almost no memory; the saving of CPU time has no upper bound.")
 
 
 def test_where_the_memory_was_is_written_largest_kind_first() -> None:

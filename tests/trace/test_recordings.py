@@ -125,6 +125,30 @@ def test_every_kind_is_replayed_by_the_executor(traces: Path, name: str) -> None
     assert plain.digest == "", "replays print nothing that could be compared"
 
 
+def test_memory_beside_malloc_is_added_to_replays(program: Callable[..., Path], traces: Path, tmp_path: Path) -> None:
+    own = program("tiny_blocks", "-DBLOCKS=50000", "-DOWN_BYTES=8388608")
+    assert heapwright_record("-o", "own.hwt", "--", own, folder=tmp_path).returncode == 0
+    workload = recorded_workload([tmp_path / "own.hwt", traces / "model.json"])
+    facts = read_recordings(workload)
+    peak = facts.inputs["own.hwt"].peak_resident_bytes
+    assert list(facts.program_peaks) == ["own.hwt"], "a model does not tell the program's memory"
+    assert not read_recordings(recorded_workload([traces / "gone.hwt"])).program_peaks
+    exgen = {"LD_PRELOAD": str(library_folder() / "libexgen.so")}
+    with (
+        recorded_replays(workload, MeterOptions()) as plain,
+        recorded_replays(workload, MeterOptions(), facts.program_peaks) as replays,
+    ):
+        default, other = (replays.run(workload.inputs[0], env).run.metrics for env in ({}, exgen))
+        bare, bare_other = (plain.run(workload.inputs[0], env).run.metrics for env in ({}, exgen))
+        model = [r.run(workload.inputs[1], {}).run.metrics["peak_rss_bytes"] for r in (replays, plain)]
+    assert default["peak_rss_bytes"] == pytest.approx(peak, abs=1 << 20), "the program's own peak"
+    for metric in ("peak_rss_bytes", "mean_rss_bytes"):
+        beside = default[metric] - bare[metric]  # type: ignore[operator]
+        assert beside > 6 << 20
+        assert other[metric] - bare_other[metric] == pytest.approx(beside, abs=1 << 20), metric  # type: ignore[operator]
+    assert model[0] == pytest.approx(model[1], abs=1 << 20)
+
+
 def test_inputs_are_split_and_named(traces: Path, tmp_path: Path) -> None:
     shutil.copy(traces / "complete.hwt", tmp_path)
     again = tmp_path / "complete.hwt"

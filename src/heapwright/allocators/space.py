@@ -217,8 +217,11 @@ def build_space(file: SpaceFile, context: Context, origin: str = "space") -> Spa
         if why:
             skipped.append((spec.key, why))
             continue
-        if spec.key in params:
+        before = params.get(spec.key)
+        if before is not None and (context.version or before.spec.requires.since == spec.requires.since):
             raise UsageError(f"{origin}: {spec.key}: defined twice for the same version")
+        if before is not None and version_key(before.spec.requires.since) > version_key(spec.requires.since):
+            continue  # the version is unknown: the newest version's definition counts
         try:
             levels, specials = levels_of(spec, context)
         except RangeError as wrong:

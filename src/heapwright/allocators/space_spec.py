@@ -218,7 +218,8 @@ class Context:
     """What decides which parameters apply.
 
     Attributes:
-        version: of the library; empty if unknown: then version conditions are ignored.
+        version: of the library; empty if unknown: then version conditions are ignored, and of a setting that is
+            defined for several versions the newest definition counts.
         cores: of the machine.
         threads: whether the program has more than one.
         expert: whether settings that can slow down or break a program are searched.

@@ -66,6 +66,7 @@ class Recipe(msgspec.Struct):
             block.
         needs: requirements for the machine.
         keep_output: see `Executor`.
+        program_peaks: see `Replays`.
     """
 
     file: WorkloadFile
@@ -77,6 +78,7 @@ class Recipe(msgspec.Struct):
     environ: dict[str, str] | None
     needs: MachineRequirements
     keep_output: bool = False
+    program_peaks: dict[str, int] = {}
 
 
 class Ran(msgspec.Struct):
@@ -195,7 +197,8 @@ def replays_recipe(
     files = {hashes[name]: path for name, path in replays.traces.items()}
     needs = msgspec.structs.replace(needs, paths=[], traces=sorted(files))
     variables, w = dict(environ) if environ is not None else None, replays.workload
-    return Recipe(w.file, str(w.cwd), list(w.inputs), replays.options, "", hashes, variables, needs), files
+    recipe = Recipe(w.file, str(w.cwd), list(w.inputs), replays.options, "", hashes, variables, needs)
+    return msgspec.structs.replace(recipe, program_peaks=replays.program_peaks), files
 
 
 def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Executor | Replays:
@@ -213,7 +216,7 @@ def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Execut
     if recipe.traces is None:
         return Executor(workload, recipe.meter, Path(recipe.references), environ, recipe.keep_output)
     paths = {name: traces / f"{hash_}{SUFFIX}" for name, hash_ in recipe.traces.items()}
-    return Replays(workload, paths, recipe.meter, environ, scratch)
+    return Replays(workload, paths, recipe.meter, environ, scratch, recipe.program_peaks)
 
 
 def unmet_requirements(needs: MachineRequirements, word: str, search_path: str | None) -> list[str]:

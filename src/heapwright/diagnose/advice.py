@@ -170,7 +170,12 @@ def _free(found: AdviceFigures, of: str) -> Advice:
     if glibc and found.trimmable >= MIB:
         trim = f"malloc_trim gives back {show_bytes(found.trimmable)}, "
     elif glibc:
-        trim = "it lies between live blocks, where malloc_trim does not reach it; "
+        where = "on pages with live blocks"
+        if found.top >= MAJOR_SHARE * found.free:
+            where = "at the ends of the arenas' heaps"
+        elif found.free_pages >= MAJOR_SHARE * found.free:
+            where = "in whole pages"
+        trim = f"most of it lies {where}, where malloc_trim does not reach it; "
     bound_text = f"another malloc or setting can give back up to {show_bytes(found.free)}"
     sentence = (
         f"{of}, {show_bytes(found.free)} is free memory that malloc keeps: {trim}{bound_text}; start with {steps[0]}"

@@ -7,6 +7,7 @@ recordings (`trace.recordings`), and no program runs.
 from __future__ import annotations
 
 import copy
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -19,6 +20,10 @@ from heapwright.trace.replay import Ready, replay_once
 from heapwright.workload.execute import Executor, Outcome, pad_environment
 from heapwright.workload.model import Input, Workload
 
+# The metrics to which resident memory that is not malloc's is added. The recording tells its size at the peak only, so
+# it counts as constant.
+_RESIDENT = ("peak_rss_bytes", "mean_rss_bytes", "p95_rss_bytes", "peak_pss_bytes", "mean_pss_bytes")
+
 
 class Replays:
     """Runs replays; it stands for an executor (`RunsInputs`). Use it as a context manager.
@@ -29,6 +34,9 @@ class Replays:
         options: how replays are measured.
         environ: the environment below the workload's own; None for that of this process.
         folder: keeps the files that replays read; None for the system's folder for temporary files.
+        program_peaks: input name → peak resident memory of the recorded program, in bytes. For these inputs the
+            resident memory of each replay is that predicted for the program: the difference between the program's
+            peak and that of a replay on the program's malloc is added. It is the memory that is not malloc's.
     """
 
     def __init__(
@@ -38,12 +46,15 @@ class Replays:
         options: MeterOptions,
         environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        program_peaks: Mapping[str, int] | None = None,
     ) -> None:
         self.workload = workload
         self.traces = traces
         self.options = options
         self.environ = environ
         self.folder = folder
+        self.program_peaks = dict(program_peaks or {})
+        self._beside_malloc: dict[str, float] = {}  # input name → bytes to add to resident memory
         self._ready: dict[str, Ready] = {}
         self._files = ExitStack()
         self._preparing = threading.Lock()
@@ -64,6 +75,16 @@ class Replays:
             stop: ends the replay early when another thread sets it.
         """
         self.prepare(input_)  # only now: all replays of an input may be stored already
+        outcome = self._replay(input_, env, pad, stop)
+        beside = self._beside_malloc.get(input_.name, 0.0)
+        for metric in _RESIDENT:
+            value = outcome.run.metrics.get(metric)
+            if value is not None:
+                outcome.run.metrics[metric] = value + beside
+        return outcome
+
+    def _replay(self, input_: Input, env: Mapping[str, str], pad: int, stop: threading.Event | None) -> Outcome:
+        """Replay the prepared trace of an input once. See `run`."""
         ready = self._ready[input_.name]
         environ = os.environ if self.environ is None else self.environ
         whole = {**environ, **self.workload.file.env, **input_.env, **env}
@@ -81,16 +102,24 @@ class Replays:
         with self._preparing:
             if input_.name not in self._ready:
                 self._ready[input_.name] = self._files.enter_context(ready_of(self.traces[input_.name], self.folder))
+                if input_.name in self.program_peaks:
+                    metrics = self._replay(input_, {}, 0, None).run.metrics
+                    beside = self.program_peaks[input_.name] - (metrics.get("peak_rss_bytes") or math.inf)
+                    self._beside_malloc[input_.name] = max(0.0, beside)
 
 
-def recorded_replays(workload: Workload, options: MeterOptions) -> Replays:
+def recorded_replays(
+    workload: Workload, options: MeterOptions, program_peaks: Mapping[str, int] | None = None
+) -> Replays:
     """Return replays of a workload of recordings.
 
     Args:
         workload: its inputs are recordings.
         options: how replays are measured.
+        program_peaks: see `Replays`.
     """
-    return Replays(workload, {i.name: trace_of(i) for i in workload.inputs}, options)
+    traces = {i.name: trace_of(i) for i in workload.inputs}
+    return Replays(workload, traces, options, program_peaks=program_peaks)
 
 
 class ReplayExecutor(Executor):

@@ -37,6 +37,7 @@ def recording_text(name: str, recording: Recording) -> str:
         f"{show_count(recording.events)} calls",
         f"{recording.threads} thread{'' if recording.threads == 1 else 's'}",
         f"{show_bytes(recording.peak_live_bytes)} live at the peak",
+        *([f"{show_bytes(recording.peak_resident_bytes)} resident"] if recording.peak_resident_bytes else []),
         *(["held out"] if recording.held_out else []),
     ]
     return f"{name}: {', '.join(parts)}"

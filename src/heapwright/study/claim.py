@@ -12,7 +12,7 @@ from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recordings
-from heapwright.trace.usual_error import error_sentence, time_sentence
+from heapwright.trace.usual_error import error_sentence, memory_sentence, time_sentence
 
 PREDICTED = "Predicted by replays, not proven"
 SEARCH_ONLY = "Nothing is confirmed: this study is a search only, and its picks are its best single evaluations."
@@ -234,7 +234,7 @@ def prediction_claim(claim: str, recordings: Recordings, study: str, objectives:
         gain: whether a gain is predicted.
     """
     timed = [time_sentence()] if any(METRICS[m].kind == "time" for m in objectives) else []
-    error = error_sentence(recordings, objectives)
+    error = " ".join(filter(None, [error_sentence(recordings, objectives), memory_sentence(recordings)]))
     if not gain:
         return " ".join([claim, "Every run was a replay of a recording.", error, *timed])
     command = shlex.join(["heapwright", "verify", study])

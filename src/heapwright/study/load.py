@@ -215,7 +215,7 @@ def _confirmed_rows(
     meta, options = store.meta, store.meta.study_options
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = judge(fresh, configs, 1, options)
+    confirmed = judge(fresh, configs, 1, options, meta.earlier_looks)
     picks = _picks(store, evaluations, confirmed, options, basis)
     usual = _references(store, confirmed, options, basis)
     requires, tested = requirements_of(options), gather(fresh, configs, 1)

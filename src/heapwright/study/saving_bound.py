@@ -51,7 +51,7 @@ LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55)
 PEAK_JITTER_BYTES = 128 << 10
 CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
 _MIN_TREE_SHARE = 0.5  # share of a tree's memory
-_MAX_CPU_BOUND = 0.95  # the largest bound on CPU time, unless there is none
+_MAX_CPU_BOUND = 0.95  # the largest bound on CPU time, unless there is none; the sentence leaves it out
 _CONSISTENT = 1.02  # tolerance: blocks and resident memory are counted separately, the latter in whole pages
 _MAPPED = 1.125  # memory of blocks with their own mappings, over their size: one page in 32 KiB
 
@@ -237,17 +237,23 @@ def sentence(bound: SavingBound) -> str:
             "the saving of CPU time has no upper bound,"
             f" because {bound.threads} threads call malloc {often} times a second"
         )
+    elif cpu >= _MAX_CPU_BOUND:
+        time = ""  # the cap says nothing
     else:
         time = f"at most {_percent(cpu)} of CPU time"
     if memory is None:
-        known = "" if cpu is None else f"; {time} can be saved" if cpu < 1 else f"; {time}"
+        known = "" if cpu is None or not time else f"; {time} can be saved" if cpu < 1 else f"; {time}"
         return f"The program ended before its memory could be read, so the possible saving of memory is unknown{known}."
     if memory > MIN_WORTHWHILE_SHARE and (bound.unsure_share or 0.0) > MAX_UNSURE_SHARE:
         if cpu is None:
             return f"The possible saving is unknown until this program's allocations are recorded{busiest}."
+        if not time:
+            return f"Malloc's part of this program's peak memory is unknown{busiest}."
         saved = f"{_capital(time)}{' can be saved' if cpu < 1 else ''}"
         return f"{saved}; malloc's part of this program's peak memory is unknown{busiest}."
     if memory > MIN_WORTHWHILE_SHARE:
+        if not time:
+            return f"At most {_percent(memory)} of peak memory can be saved{busiest}."
         if cpu is None or cpu >= 1:
             return f"At most {_percent(memory)} of peak memory can be saved{busiest}; {time}."
         return f"At most {_percent(memory)} of peak memory and {time} can be saved{busiest}."
@@ -257,6 +263,8 @@ def sentence(bound: SavingBound) -> str:
         what = f"at most {_percent(memory)} of this program's peak memory can be saved{busiest}"
     if cpu is not None and cpu <= MIN_WORTHWHILE_SHARE:
         return f"{_capital(what)}: malloc can save almost nothing."
+    if not time:
+        return f"{_capital(what)}: malloc can save almost no memory; the saving of CPU time has no upper bound."
     saved = " can be saved" if cpu is not None and cpu < 1 else ""
     return f"{_capital(what)}: malloc can save almost no memory; {time}{saved}."
 
@@ -322,18 +330,34 @@ def bound_of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Sav
     known = program_of(store)
     files = (known.executable, known.interpreter) if known is not None else ()
     own = tuple(file.path for file in files if file is not None)
-    found = [
-        (default, recorded_counts_of(recorded.get(name), served))
+    found = {
+        name: (default, recorded_counts_of(recorded.get(name), served))
         for name, made in by_input.items()
         if (default := default_of(made, tree, own)) is not None
-    ]
-    judged = saving_bound(found) if len(found) == len(by_input) else None
+    }
+    if len(found) < len(by_input):
+        return None
+    judged = bound_of_inputs(found)
     if store.meta.runtimes and store.meta.managed.get("reach") == "none":
         return None  # only the runtime's settings are searched, which these bounds do not limit
     if judged is not None and store.meta.runtimes:  # a runtime's own settings may save more
         text = judged.sentence
         return dataclasses.replace(judged, sentence=f"Malloc's settings alone: {text[:1].lower()}{text[1:]}")
     return judged
+
+
+def bound_of_inputs(inputs: Mapping[str, tuple[DefaultMeasurements, RecordedCounts | None]]) -> SavingBound | None:
+    """The bounds over the recorded inputs if there are any, else over all; the sentence names the former.
+
+    Args:
+        inputs: input → its measurements, and the counts of its recording; inputs that are held out are not recorded.
+    """
+    recorded = {name: one for name, one in inputs.items() if one[1] is not None}
+    judged = saving_bound(list((recorded or inputs).values()))
+    if judged is None or not recorded or len(recorded) == len(inputs):
+        return judged
+    text, which = judged.sentence, f"recorded input{'' if len(recorded) == 1 else 's'} {', '.join(recorded)}"
+    return dataclasses.replace(judged, sentence=f"On the {which}: {text[:1].lower()}{text[1:]}")
 
 
 def _is_malloc(name: str) -> bool:

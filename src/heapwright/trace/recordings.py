@@ -44,6 +44,7 @@ class Recording:
         executable: the recorded program; empty if unknown.
         held_out: whether the search does not use it.
         sha256: of the file, in hex.
+        peak_resident_bytes: the program's peak resident memory by its own readings; 0 if there are none.
     """
 
     path: str
@@ -56,6 +57,7 @@ class Recording:
     executable: str = ""
     held_out: bool = False
     sha256: str = ""
+    peak_resident_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,13 @@ class Recordings:
     def threads(self) -> bool:
         """Whether a recorded program has more than one thread."""
         return any(r.threads > 1 for r in self.inputs.values())
+
+    @property
+    def program_peaks(self) -> dict[str, int]:
+        """Input name → peak resident memory of the recorded program (bytes), if a replay can have its malloc."""
+        if self.own_malloc and self.reference == "glibc":  # replays have another malloc than the program
+            return {}
+        return {name: r.peak_resident_bytes for name, r in self.inputs.items() if r.peak_resident_bytes}
 
     @property
     def kinds(self) -> list[RecordingKind]:
@@ -193,6 +202,7 @@ def read_recording(path: Path, held_out: bool = False) -> Recording:
         info.executable,
         held_out,
         file_sha256(path),
+        info.peak_resident_bytes or 0,
     )
 
 

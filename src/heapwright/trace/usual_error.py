@@ -105,6 +105,18 @@ def error_sentence(recordings: Recordings, metrics: Collection[str] = ()) -> str
     return " ".join(sentences)
 
 
+def memory_sentence(recordings: Recordings) -> str:
+    """Returns a sentence about recordings without the program's whole memory; empty if all tell it."""
+    lacking = [name for name in recordings.inputs if name not in recordings.program_peaks]
+    if not lacking:
+        return ""
+    known = "no recording tells" if len(lacking) == len(recordings.inputs) else f"{', '.join(lacking)} does not tell"
+    return (
+        f"Changes of memory are those of the replay, because {known} how much memory the program has besides malloc's;"
+        " the program's memory changes by a smaller share."
+    )
+
+
 def time_sentence() -> str:
     """Returns a sentence about the times of a replay."""
     return (

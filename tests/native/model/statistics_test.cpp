@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/statistics_json.h"
 #include "workload.h"
 
 namespace heapwright::model {
@@ -74,6 +75,37 @@ TEST(Statistics, OfThePeaksLargeBlocksTheUntouchedPartIsKnown) {
   s.add(touched(Kind::kTouched, 6, 2 * kLarge));  // live at the end: whole pages, so more than it has
   EXPECT_EQ(s.peak_live, 6 * kLarge + 1000);
   EXPECT_EQ(s.peak_untouched, 6 * kLarge - kLarge - kLarge / 4 - kLarge);
+}
+
+Event value(Kind kind, std::uint64_t time, std::uint64_t bytes) {
+  Event made = event(kind, time, 0);
+  made.value = bytes;
+  return made;
+}
+
+TEST(Statistics, TheReadingAtThePeakIsOneWithManyLiveBytes) {
+  constexpr std::uint64_t kLive = 1'000'000;
+  const auto read = [](Statistics& s, std::uint64_t time, std::uint64_t resident, bool heap) {
+    if (heap) {
+      s.add(value(Kind::kHeap, time, resident));
+    }
+    s.add(value(Kind::kFiles, time, 0));
+    s.add(value(Kind::kResident, time, resident));
+  };
+  for (const bool with_heap : {false, true}) {
+    Statistics s;
+    s.add(event(Kind::kMalloc, 1, 0, kLive));
+    read(s, 2, 2 * kLive, with_heap);
+    s.add(event(Kind::kFree, 3, 0));
+    read(s, 4, 2 * kLive + 5'000, true);  // malloc returned nothing
+    EXPECT_EQ(s.peak_resident, 2 * kLive + 5'000);
+    const trace::Json split = to_json(s, {}, {}, 0)["resident_at_peak"];
+    EXPECT_EQ(split["live_bytes"], kLive);
+    EXPECT_EQ(split["resident_bytes"], 2 * kLive);
+    EXPECT_EQ(split["free_bytes"].is_null(), !with_heap);
+    read(s, 5, 3 * kLive, true);  // much higher
+    EXPECT_EQ(to_json(s, {}, {}, 0)["resident_at_peak"]["resident_bytes"], 3 * kLive);
+  }
 }
 
 TEST(Statistics, WithoutTimesAveragesAreOverEvents) {
