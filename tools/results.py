@@ -77,6 +77,7 @@ def put(part: Part) -> None:
 def main() -> int:
     """Makes the tables that are not of this commit, and returns the exit status."""
     about = "Makes the tables of docs/results again, in resumable parts."
+    (ROOT / "out").mkdir(exist_ok=True)  # where the commands of the pages write
     return run_parts(about, parts(), commit(ROOT, MEASURED), STATE, LOGS, put)
 
 

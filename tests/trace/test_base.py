@@ -185,8 +185,8 @@ def test_a_base_of_another_program_is_said(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (None, "cannot be read"),
-        ("[]", "is no JSON of 'heapwright measure'"),
-        ('{"command": []}', "is no JSON of 'heapwright measure'"),
+        ("[]", "is not a JSON file of 'heapwright measure'"),
+        ('{"command": []}', "is not a JSON file of 'heapwright measure'"),
         ({"command": ["a"], "summary": {}, "inputs": {"x": {}, "y": {}}}, "has 2 inputs"),
     ],
 )
