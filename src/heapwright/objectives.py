@@ -38,7 +38,8 @@ def parse_objectives(minimise: str | None, maximise: str | None = None, option: 
     found: list[Metric] = []
     for metric in [] if minimise is None else _parse(minimise, option):
         if not metric.objective:
-            raise UsageError(f"'{metric.key}' cannot be minimised", "choose a number, such as peak_rss or cpu")
+            why = "it can be 0, which has no ratio to another run" if metric.unit else "it is not a quantity"
+            raise UsageError(f"'{metric.key}' cannot be minimised: {why}", "choose another, such as peak_rss or cpu")
         if metric.larger_is_better:
             other = METRICS[metric.minimised_as].short if metric.minimised_as else ""
             hint = f"--maximize {metric.short}" if option == "--minimize" else f"{option} {other}"

@@ -36,6 +36,11 @@ def visible(text: str, keep: str = "") -> str:
     return _UNFIT.sub(picture, text)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: '1 run', '2,000 runs'."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def say(text: str) -> None:
     """Write one line on stderr, after 'heapwright: '."""
     sys.stderr.write(f"heapwright: {visible(text)}\n")

@@ -23,6 +23,7 @@ from heapwright.cli.common import (
     with_stdin_named,
     writes_stdout,
 )
+from heapwright.cli.measuring import check_measuring
 from heapwright.cli.tune import _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 
@@ -101,7 +102,7 @@ def test_options_left_out_are_left_out() -> None:
 
 def test_options_in_the_studys_terms() -> None:
     words = "--minimize wall,peak_heap --budget 15m --method grid --params a,,b --pairs 7:9 --instructions callgrind"
-    words += " --seed 3 --margin 1 --expert --meter poll --massif-compat --timeout 2"
+    words += " --seed 3 --margin 1 --expert --meter ptrace --massif-compat --timeout 2"
     assert given_options(parsed(words), "glibc") == {
         "allocator": "glibc",
         "objectives": ("wall_s", "peak_heap_bytes"),
@@ -115,7 +116,7 @@ def test_options_in_the_studys_terms() -> None:
         "seed": 3,
         "margin": 0.01,
         "expert": True,
-        "meter": "poll",
+        "meter": "ptrace",
         "massif": True,
         "massif_by": "emulation",
         "timeout": 2.0,
@@ -290,3 +291,13 @@ def test_only_one_result_goes_to_stdout() -> None:
     assert writes_stdout(cli.build_parser().parse_args(["measure", "--json", "-"]))
     with pytest.raises(UsageError, match="--json and --csv both write to stdout"):
         writes_stdout(cli.build_parser().parse_args(["compare", "--csv", "-", "--json", "-"]))
+
+
+def test_instructions_that_cannot_be_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for works in (True, False):
+        found = {"instructions": {"works": works, "why": "no counters"}}
+        monkeypatch.setattr("heapwright.measure.meter.probe", lambda found=found: found)
+        check_measuring(parsed("--instructions perf"))
+        assert ("instructions cannot be counted here (no counters)" in capsys.readouterr().err) is not works

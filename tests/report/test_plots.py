@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -164,3 +168,17 @@ def test_pairs_and_removals_are_written_out() -> None:
 
 def test_the_same_study_draws_the_same_bytes() -> None:
     assert search_svg(view(), "s1") == search_svg(view(), "s1")
+
+
+def test_matplotlib_keeps_its_files_in_our_cache(tmp_path: Path) -> None:
+    code = "import os; from heapwright.report.matplotlib_cache import load_matplotlib as load; mpl = load('svg')"
+    code += "; print(mpl.get_cachedir(), mpl.get_configdir(), os.environ.get('MPLCONFIGDIR'))"
+    env = {k: v for k, v in os.environ.items() if k not in ("MPLCONFIGDIR", "XDG_CACHE_HOME")}
+    for more, folder, variable in (
+        ({}, tmp_path / ".cache/heapwright/matplotlib", "None"),
+        ({"XDG_CACHE_HOME": str(tmp_path / "x")}, tmp_path / "x/heapwright/matplotlib", "None"),
+        ({"MPLCONFIGDIR": str(tmp_path / "mine")}, tmp_path / "mine", str(tmp_path / "mine")),
+    ):
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(words, env={**env, "HOME": str(tmp_path), **more}, capture_output=True, text=True)
+        assert done.stdout.split() == [str(folder), str(folder), variable], done.stderr

@@ -44,7 +44,7 @@ def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], monk
         lines[-2]
         == "heapwright: searching: 30 runs (10 from an earlier session), 30 s; best single runs: CPU time -10%"
     )
-    assert lines[-1] == "heapwright: confirming on fresh runs: 1 runs, 0 s"
+    assert lines[-1] == "heapwright: confirming on fresh runs: 1 run, 0 s"
 
 
 def test_what_is_left_of_a_phase_that_may_end_early(

@@ -84,6 +84,9 @@ def test_what_was_not_loaded_is_said(heapwright: Heapwright, program: Callable[.
     done = heapwright(*WORDS, "--allocators", f"glibc,{bump}", "--", str(program("moody", "-static")))
     assert done.status == 1
     assert "not loaded: the program is statically linked" in done.out
+    done = heapwright(*WORDS, "-q", "--allocators", f"glibc,{bump}", "--", str(program("moody", "-static")))
+    assert done.status == 1
+    assert "not loaded: the program is statically linked" in done.err
 
 
 def test_glibc_is_glibc_also_where_a_program_is_linked_to_another(heapwright: Heapwright, bump: str) -> None:

@@ -121,6 +121,19 @@ def test_shared_and_by_name(heapwright: Heapwright) -> None:
     works_with(heapwright, "plain", "exgen-secure")
 
 
+@pytest.mark.parametrize("soname", [[], ["-Wl,-soname,libother.so"]], ids=["no soname", "another soname"])
+def test_a_library_by_its_path(heapwright: Heapwright, program: Callable[..., Path], soname: list[str]) -> None:
+    """Without a soname, the linker writes the path of the library into the program."""
+    library = heapwright.folder / "libother.so"
+    shutil.copy(program("bump_malloc", "-shared", "-fPIC", *soname), library)
+    done = heapwright("link", "--allocator", str(library), "--", "g++", "plain.o", "-o", "plain")
+    assert done.status == 0
+    assert "libother.so linked in, shared" in done.err
+    loads = run(heapwright.folder, "ldd", "plain").stdout
+    assert str(library) in loads
+    assert run(heapwright.folder, "./plain").returncode == 0
+
+
 def test_options_are_built_in_and_the_variable_wins(heapwright: Heapwright) -> None:
     for more in ([], ["--shared"]):
         assert heapwright("link", *more, "--options", "stats=1", "--", "g++", "plain.o", "-o", "plain").status == 0
@@ -243,6 +256,7 @@ def test_where_it_cannot_be_the_link_is_the_plain_one(
     done = heapwright("link", "--", "g++", *words, "a.o", "-o", "a")
     assert done.status == 0
     assert done.err.count("\n") == 1
+    assert done.err.startswith("heapwright: warning: ")
     assert says in done.err
     assert "linked" not in judged(heapwright, "a")
 
@@ -407,6 +421,8 @@ def test_bad_input_of_inspect(heapwright: Heapwright, words: tuple[str, ...], st
         (("--allocator", "nonsense", "--", "g++", "x.o"), "unknown allocator 'nonsense'"),
         (("--study", "none.study", "--", "g++", "x.o"), "none.study"),
         (("--pick", "time", "--", "g++", "x.o"), "--pick needs --study"),
+        (("--options", "keep=1,foo=1", "--", "g++", "x.o"), "--options: not understood: 'foo=1' (known are limit=SIZE"),
+        (("--options", "keep=x", "--", "g++", "x.o"), "--options: not understood: 'keep=x'"),
         (("--allocator", "glibc", "--options", "keep=1", "--", "g++", "x.o"), "can have options built in"),
         ((), "there is no command"),
     ],

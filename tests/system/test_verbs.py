@@ -117,6 +117,19 @@ def test_measure_passes_output_and_status_on(heapwright: Heapwright) -> None:
     assert (done.status, done.out, done.err) == (7, "out\n", "err\n")
     done = heapwright("measure", "-q", "--", "sh", "-c", "kill -TERM $$")
     assert done.status == 128 + 15
+    done = heapwright("measure", "-q", "--timeout", "0.2", "--", "sleep", "5")
+    assert done.err == "heapwright: warning: a run failed: timed out after 0.2 s\n"
+
+
+def test_a_result_that_cannot_be_written_is_said(heapwright: Heapwright) -> None:
+    line = [str(heapwright.path), "measure", "--json", "-", "--", "true"]
+    for where, why in (
+        (">&-", "stdout is closed, so '-' cannot be written (name a file)"),
+        (">/dev/full", "stdout: No"),
+    ):
+        done = subprocess.run(["sh", "-c", f'exec "$@" {where}', "sh", *line], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"heapwright: {why}")
 
 
 def test_measure_prints_a_table_with_units(heapwright: Heapwright, program: Callable[..., Path]) -> None:
@@ -206,15 +219,19 @@ def test_doctor_tells_what_works(heapwright: Heapwright) -> None:
     assert {"proportional memory", "memory cgroup"} <= names
     for check in checks:
         assert check["works"] or check["remedy"] or check["detail"], check
+    allocators = [c["name"] for c in checks if c["name"].startswith("allocator: ")]
+    assert "allocator: hoard" in allocators
+    assert len(allocators) == len(set(allocators))
 
 
 def test_allocators_lists_every_setting(heapwright: Heapwright) -> None:
     done = heapwright("allocators", "--json", "-")
-    glibc = json.loads(done.out)["allocators"][0]
+    glibc, missing = json.loads(done.out)["allocators"][0], json.loads(done.out)["missing"]
     assert {"name", "version", "path", "bundled", "preload", "parameters"} <= set(glibc)
     assert glibc["name"] == "glibc"
     assert not glibc["bundled"]
     assert Path(glibc["path"]).exists()
     listed = {p["key"] for p in glibc["parameters"]} | {s["key"] for s in glibc["not_searched"]}
     assert {"mmap_threshold", "trim_threshold", "top_pad", "mmap_max", "arena_max", "tcache_count"} <= listed
+    assert {"name": "hoard", "remedy": "get its library, and set HEAPWRIGHT_ALLOCATORS=hoard=PATH"} in missing
     assert heapwright("allocators").out.startswith("glibc 2.")

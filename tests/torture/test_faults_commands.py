@@ -169,6 +169,7 @@ def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
         )
     assert done.returncode == 1
     one_line(done.stderr)
+    assert "stdout: No space left on device" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -212,6 +212,16 @@ def test_a_shell_with_its_own_malloc_that_starts_nothing(tmp_path: Path) -> None
     )
 
 
+def test_a_window_that_did_not_begin(tmp_path: Path) -> None:
+    words = ("-o", "t.hwt", "--for", "1s", "--window-signal", "USR2")
+    done = heapwright_record(*words, "--", "perl", "-e", "1", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "heapwright: nothing was recorded: the window did not begin before the process ended"
+        " (give a shorter --after, or send the signal of --window-signal earlier)\n"
+    )
+
+
 def test_an_empty_recording_cannot_be_recovered(tmp_path: Path) -> None:
     (tmp_path / "quiet.c").write_text("int main(void) { return 0; }\n")
     subprocess.run([needs.command("gcc"), "-o", tmp_path / "quiet", tmp_path / "quiet.c"], check=True)

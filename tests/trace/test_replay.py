@@ -381,3 +381,19 @@ def test_a_library_that_is_no_malloc_is_refused(tmp_path: Path) -> None:
         assert f"{library.name} is not loaded: malloc is bound to " in done.stderr
     done = heapwright("replay", trace, "--set", f"LD_PRELOAD={tmp_path}/none.so", status=2)
     assert f"{tmp_path}/none.so cannot be read" in done.stderr
+
+
+def test_a_damaged_trace_is_called_damaged(tmp_path: Path) -> None:
+    whole = parse(tmp_path, random_text(8, 3000, 1)).read_bytes()
+    trace = tmp_path / "cut.hwt"
+    trace.write_bytes(whole[: len(whole) // 2])
+    for words in (
+        ("replay", trace),
+        ("fit", trace, "-o", tmp_path / "m.json"),
+        ("synth", trace),
+        ("compare", "--trace", trace),
+        ("tune", "--trace", trace),
+    ):
+        done = heapwright(*words, status=1)
+        assert f"{trace}: no event can be read: the file is cut off or damaged in the middle of a block" in done.stderr
+        assert done.stderr.count("\n") == 1

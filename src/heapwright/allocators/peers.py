@@ -42,6 +42,15 @@ class PeerSpec(msgspec.Struct, forbid_unknown_fields=True):
     env: dict[str, str] = {}
     variant: list[Variant] = []
 
+    @property
+    def how_to_get(self) -> str:
+        """How to install it, or make it known where there is no package of it."""
+        return (
+            f"sudo apt-get install -y {self.package}"
+            if self.package
+            else f"get its library, and set {VARIABLE}={self.name}=PATH"
+        )
+
 
 class PeersFile(msgspec.Struct, forbid_unknown_fields=True):
     """The whole of peers.toml."""

@@ -203,9 +203,8 @@ def get_allocator(name: str) -> Allocator:
             raise UsageError(what, "install heapwright again, with a C++ compiler on PATH")
         spec = next((s for s in known_peers() if s.name == name), None)
         if spec is not None:
-            how = f"sudo apt-get install -y {spec.package}" if spec.package else "name it in $HEAPWRIGHT_ALLOCATORS"
-            raise UsageError(f"allocator '{name}' is not on this machine", f"{how}, or give its path")
-        raise unknown("allocator", name, found)
+            raise UsageError(f"allocator '{name}' is not on this machine", f"{spec.how_to_get}, or give its path")
+        raise unknown("allocator", name, [*found, *(spec.name for spec in known_peers())])
     return found[name]
 
 

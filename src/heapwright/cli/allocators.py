@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.terminal_text import console, visible, warn
+from heapwright.terminal_text import console, tell, visible, warn
 
 if TYPE_CHECKING:
     from heapwright.allocators.space_spec import ParamSpec, SpaceFile
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     import os
 
+    from heapwright.allocators.peers import known_peers
     from heapwright.allocators.registry import find_allocators
     from heapwright.allocators.runtimes import shipped_runtimes
     from heapwright.allocators.user_settings import environment_troubles
@@ -74,10 +75,14 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     runtimes = [_runtime_row(file) for file in shipped_runtimes()]
+    known = {allocator.name for allocator in found}
+    missing = [{"name": s.name, "remedy": s.how_to_get} for s in known_peers() if s.name not in known]
     if args.json:
-        write_json(args.json, {"allocators": rows, "runtimes": runtimes, "environment": troubles})
+        write_json(args.json, {"allocators": rows, "missing": missing, "runtimes": runtimes, "environment": troubles})
     if not args.quiet and args.json != "-":
         _print(rows)
+        for row in missing:
+            tell(f"{row['name']} is not on this machine ({row['remedy']})")
         _print_runtimes(runtimes)
     for trouble in troubles:
         warn(trouble)

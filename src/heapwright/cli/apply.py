@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status says whether the printed settings are proven to be a gain."""
     from heapwright.allocators.huge_pages import are_forbidden
     from heapwright.report.apply import render
-    from heapwright.study.choose import chosen_pick
-    from heapwright.study.claim import is_proven, proven_by
+    from heapwright.study.choose import chosen_pick, prediction_caution
+    from heapwright.study.claim import is_proven
     from heapwright.study.load import load_view
     from heapwright.study.take_effect import library_trouble
     from heapwright.study.view import MET
@@ -108,8 +108,8 @@ def run(args: argparse.Namespace) -> int:
     for r in pick.requirements if pick else []:
         if r.state != "kept":
             warn(f"requirement {MET[r.state]}: {r.text} (measured: {r.shown})")
-    if pick is not None and view.recordings is not None and not proven_by(pick, view.verified):
-        say(f"predicted, not proven: 'heapwright verify {args.study} -- CMD' proves it with the real load")
+    if caution := prediction_caution(view, pick, args.study):
+        say(caution)
         return UNDECIDED
     if pick is not None and is_proven(pick, view.objectives):
         return 0

@@ -11,6 +11,7 @@ from typing import Any
 from heapwright.cli.common import (
     add_cluster_option,
     add_output_options,
+    allocator_names,
     chosen_allocators,
     open_machines,
     positive,
@@ -52,7 +53,10 @@ def add_parser(verbs: Any) -> None:
         "suite", nargs="?", default="all", metavar="SUITE", help="one of the suites below (default: all)"
     )
     parser.add_argument(
-        "--allocators", metavar="A,B", help="names or paths, the reference first (default: all installed, glibc first)"
+        "--allocators",
+        type=allocator_names,
+        metavar="A,B",
+        help="names or paths, the reference first (default: all installed, glibc first)",
     )
     parser.add_argument("--threads", type=_counts, metavar="N,M", help="thread counts (default 1,2,4,8; quick: 1,2)")
     parser.add_argument("-n", "--rounds", type=positive, metavar="ROUNDS", help="rounds (default 5; quick: 3)")
@@ -105,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
     benchmarks = choose_benchmarks(args.suite, args.quick)
     if args.plots and args.plots.exists() and not args.plots.is_dir():
         raise UsageError(f"--plots {args.plots} is not a directory", "name an existing directory, or leave --plots out")
+    if args.plots and not args.plots.absolute().parent.is_dir():
+        raise UsageError(f"--plots {args.plots}: there is no directory {args.plots.parent}", "create it first")
     args.threads = args.threads or list(_QUICK if args.quick else _FULL)
     args.rounds = args.rounds or (3 if args.quick else 5)
     allocators = repeated(chosen_allocators(args.allocators, repeats=True))

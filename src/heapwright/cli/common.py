@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright import SCHEMA_VERSION
 from heapwright.cli.containers import allocators_inside, opened_container
-from heapwright.cli.output_files import json_file
+from heapwright.cli.output_files import json_file, naming_stdout
 from heapwright.cli.recordings import tell_of_replay
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
@@ -138,6 +138,13 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
     return int(text)
+
+
+def allocator_names(text: str) -> str:
+    """Check that a text names an allocator (an argparse type)."""
+    if not text.replace(",", "").strip():
+        raise argparse.ArgumentTypeError("it names no allocator, such as jemalloc")
+    return text
 
 
 def _statuses(text: str) -> tuple[int, ...]:
@@ -390,7 +397,8 @@ def write_json(where: str, value: dict[str, Any]) -> None:
 def write_text(where: str | Path, text: str) -> None:
     """Write a text to a file, whole or not at all, or to stdout for '-'."""
     if str(where) == "-":
-        sys.stdout.write(text)
+        with naming_stdout():
+            sys.stdout.write(text)
         return
     write_whole(Path(where), text)
 

@@ -12,6 +12,7 @@ from heapwright.cli.common import (
     add_command_options,
     add_output_options,
     add_workload_option,
+    allocator_names,
     chosen_allocators,
     open_machines,
     open_workload,
@@ -25,7 +26,7 @@ from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
-from heapwright.terminal_text import console, visible
+from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -63,6 +64,7 @@ def add_parser(verbs: Any) -> None:
     add_container_option(parser)
     parser.add_argument(
         "--allocators",
+        type=allocator_names,
         metavar="A,B",
         help="names or paths, the reference first (default: all installed, compared with the unchanged program)",
     )
@@ -130,7 +132,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
     usual = "peak_rss,mean_rss,cpu" if recorded else "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
     metrics = [m.key for m in parse_metrics(args.metrics or usual)]
-    show_table = not args.quiet and not writes_stdout(args)
+    show_table = not writes_stdout(args) and not args.quiet
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded, container=workload.container)
@@ -176,6 +178,9 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
             out.print(visible(text), style="yellow", soft_wrap=True)
         for text in found.warnings:
             out.print(visible(f"warning: {text}"), style="yellow")
+    else:
+        for text in [*failures(found), *found.warnings]:
+            warn(text)
     return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.terminal_text import console, visible
+from heapwright.terminal_text import console, counted, visible
 
 _EPILOG = """\
 examples:
@@ -47,6 +47,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; status 1 if no back end of the meter works."""
+    from heapwright.allocators.peers import known_peers
     from heapwright.allocators.registry import find_allocators
     from heapwright.allocators.user_settings import environment_troubles
     from heapwright.measure.host import describe_host
@@ -92,10 +93,14 @@ def run(args: argparse.Namespace) -> int:
         check(f"tool: {name}", path is not None, path or f"missing; needed for {what}", how)
     libc = host["libc"]
     check("glibc malloc", libc is not None, str(libc or "this system's C library is not glibc"))
-    for allocator in find_allocators().values():
+    found = {allocator.name: allocator for allocator in find_allocators().values()}
+    for allocator in found.values():
         count = len(allocator.space(threads=True).params)
         ours = ", comes with heapwright" if allocator.bundled else ""
-        check(f"allocator: {allocator.name}", True, f"{allocator.version}{ours}, {count} settings to search")
+        check(f"allocator: {allocator.name}", True, f"{allocator.version}{ours}, {counted(count, 'setting')} to search")
+    for spec in known_peers():
+        if spec.name not in found:
+            check(f"allocator: {spec.name}", False, "not on this machine", spec.how_to_get)
     runtimes = _check_runtimes(args.command, check) if args.command else None
     governor = host["governor"]
     steady = governor in (None, "performance")

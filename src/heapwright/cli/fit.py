@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,5 +105,5 @@ def run(args: argparse.Namespace) -> int:
                 f"fitted to a sample of 1 object in {sample.rate}; standard errors: peak live {sample.peak_share:.1%}, "
                 f"allocations {sample.allocations_error / max(sample.allocations, 1):.1%}"
             )
-        tell(f"next: heapwright synth {args.output}")
+        tell(f"next: heapwright synth {shlex.quote(str(args.output))}")
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.cli.output_files import output_file
-from heapwright.terminal_text import tell, warn
+from heapwright.terminal_text import counted, tell, warn
 
 _EPILOG = """\
 examples:
@@ -65,5 +65,5 @@ def run(args: argparse.Namespace) -> int:
         )
     if not args.quiet and args.json != "-":
         mib = made.peak_live_bytes / 2**20
-        tell(f"{args.output}: {made.events:,} events, {made.threads} threads, peak live {mib:.1f} MiB")
+        tell(f"{args.output}: {made.events:,} events, {counted(made.threads, 'thread')}, peak live {mib:.1f} MiB")
     return 0

@@ -15,6 +15,7 @@ from heapwright.cli.common import (
     add_command_options,
     add_output_options,
     add_workload_option,
+    allocator_names,
     chosen_allocators,
     open_machines,
     open_workload,
@@ -27,7 +28,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring import add_measuring_options
+from heapwright.cli.measuring import add_measuring_options, check_measuring
 from heapwright.cli.output_files import output_file
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.terminal_text import console, say, visible
@@ -70,7 +71,11 @@ def add_parser(verbs: Any) -> None:
         "--step", type=_step, metavar="S", help="step in powers of two (0.5), or in units on a linear scale"
     )
     parser.add_argument(
-        "--allocator", default="glibc", metavar="A", help="the allocator of the settings (default glibc)"
+        "--allocator",
+        type=allocator_names,
+        default="glibc",
+        metavar="A",
+        help="the allocator of the settings (default glibc)",
     )
     parser.add_argument("--metric", metavar="M", help="the metric to show (default peak_rss)")
     parser.add_argument("-n", "--replicates", type=positive, metavar="N", help="runs of every point (default 1)")
@@ -190,7 +195,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
 
     check_plot(args.plot)
     check_plot(args.plot_optima, "--plot-optima")
-    show_lines = not args.quiet and not writes_stdout(args)
+    show_lines = not writes_stdout(args) and not args.quiet
     metrics = parse_objectives(args.metric or "peak_rss", option="--metric")
     if len(metrics) > 1:
         raise UsageError(
@@ -201,6 +206,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     refuse_uncompared(workload, [metric])
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocator = chosen_allocators(args.allocator, embedded=embedded, container=workload.container)[0]
+    check_measuring(args)
     given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
     given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
     if args.massif or metric == "massif_peak_bytes":

@@ -46,6 +46,7 @@ from heapwright.cli import (
     verify,
     watch,
 )
+from heapwright.cli.output_files import naming_stdout
 from heapwright.cli.parser import NAME, Parser, Verbs, fail, refuse_words, split_command
 from heapwright.errors import FAILED, INTERRUPTED, USAGE, HeapwrightError
 
@@ -152,7 +153,8 @@ def _main(argv: Sequence[str] | None) -> int:
             fail(f"'{words[0]}' takes no command after --", f"see 'heapwright {words[0]} --help'")
             return USAGE
         status: int = args.run(args)
-        sys.stdout.flush()
+        with naming_stdout():
+            sys.stdout.flush()
         return status
     except HeapwrightError as error:
         fail(error.message, error.hint)
@@ -167,9 +169,9 @@ def _main(argv: Sequence[str] | None) -> int:
         _drop_output()
         return 128 + signal.SIGPIPE
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        lost = _drop_output()  # stdout may be the file that could not be written
+        where = f"{error.filename}: " if error.filename else "stdout: " if lost else ""
         fail(f"{where}{error.strerror or error}")
-        _drop_output()  # stdout may be the file that could not be written
         return FAILED
 
 
@@ -189,12 +191,17 @@ def _fill_closed_streams() -> None:
                 setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))  # noqa: PTH123, SIM115
 
 
-def _drop_output() -> None:
-    """Discard unwritten output. Python would otherwise write it again at exit, and report the failure again."""
+def _drop_output() -> bool:
+    """Discard output that cannot be written, and return whether there is any.
+
+    Python would otherwise write it again at exit, and report the failure again.
+    """
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 if __name__ == "__main__":

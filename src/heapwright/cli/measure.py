@@ -100,6 +100,8 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.measure.meter import SERIES_POINTS
     from heapwright.workload.execute import Executor
 
+    if args.html == "-":
+        raise UsageError("--html cannot write to stdout, where the output of the command goes", "name a file")
     inputs, env = read_inputs(args, workload), dict(args.env)
     warn_of_settings(workload, env=env)
     options = replace(meter_options(args, workload.file.timeout), pss=True, series=SERIES_POINTS if args.html else 0)
@@ -157,9 +159,9 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
             warn(text)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""
-        if workload.path or workload.file.prefix:  # otherwise the exit status shows it, and stderr was passed on
-            for failure in dict.fromkeys(o.failure for o in found if o.failure):
-                warn(f"a run{on} failed: {failure}")
+        all_told = bool(workload.path or workload.file.prefix)  # else status and stderr of a run tell of most failures
+        for failure in dict.fromkeys(o.failure for o in found if o.failure and (all_told or o.run.timed_out)):
+            warn(f"a run{on} failed: {failure}")
         if len({o.digest for o in found if not o.failure}) > 1:
             warn(f"the output differs from run to run{on}")
     if args.html:

@@ -6,6 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from heapwright.cli.common import seconds
+from heapwright.errors import UsageError
+from heapwright.terminal_text import warn
 
 if TYPE_CHECKING:
     from heapwright.measure.meter import MeterOptions
@@ -37,15 +39,35 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
 
 
+def check_measuring(args: argparse.Namespace) -> None:
+    """Refuse a back end that cannot do what the other options demand, and warn if instructions cannot be counted.
+
+    Raises:
+        UsageError: --massif needs another back end.
+    """
+    from heapwright.measure.meter import probe, stops_for_massif
+
+    if args.meter in ("notify", "poll") and stops_for_massif(args.massif is not None, args.massif or ""):
+        raise UsageError(f"--massif {args.massif} needs the back end ptrace", f"leave out --meter {args.meter}")
+    if args.instructions == "perf" and not getattr(args, "cluster", None):
+        counted = probe()["instructions"]
+        if not counted["works"]:
+            warn(f"instructions cannot be counted here ({counted['why']}); --instructions callgrind can count them")
+
+
 def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOptions:
     """Return the measuring options of a command line.
 
     Args:
         args: the command line.
         timeout: maximum seconds of a run if --timeout is not given; 0 for no limit.
+
+    Raises:
+        UsageError: the options contradict each other.
     """
     from heapwright.measure.meter import MeterOptions
 
+    check_measuring(args)
     return MeterOptions(
         backend=args.meter or "auto",
         massif=args.massif is not None,

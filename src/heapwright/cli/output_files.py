@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from heapwright.errors import HeapwrightError
 from heapwright.files import is_stream
 
 
 def output_file(text: str) -> Path:
-    """An argparse type: a file to write, or '-'. It refuses what cannot be written before anything is measured."""
+    """An argparse type: a file to write, or '-'. It refuses what cannot be written before anything is measured.
+
+    Raises:
+        HeapwrightError: it is '-', and stdout is closed.
+        ArgumentTypeError: the file cannot be written.
+    """
     path = Path(text)
     folder = path.absolute().parent
+    if text == "-" and sys.__stdout__ is None:
+        raise HeapwrightError("stdout is closed, so '-' cannot be written", "name a file")
     if text == "-" or (is_stream(path) and not path.is_dir()):
         return path
     if not folder.is_dir():
@@ -28,3 +39,14 @@ def json_file(text: str) -> str:
     """The argparse type of --json: as `output_file`, but the text stays."""
     output_file(text)
     return text
+
+
+@contextmanager
+def naming_stdout() -> Iterator[None]:
+    """Name stdout in the error if it cannot be written. A closed pipe is no error of this kind."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "stdout") from None

@@ -6,6 +6,7 @@ The format of the files is in cluster/job_files.py.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import positive, read_stdin, read_workload, with_stdin_named
 from heapwright.cli.parser import Parse
-from heapwright.errors import UsageError
+from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
@@ -94,8 +95,11 @@ def run_plan(args: argparse.Namespace) -> int:
     """Runs `plan`."""
     from heapwright.cluster.job_files import PLAN, JobPlan
 
-    if args.words[:1] not in [[verb] for verb in _PLANNED]:
-        raise UsageError("no command to plan", f"give one: heapwright plan DIR {_PLANNED[0]} … -- ./prog")
+    hint = f"give one: heapwright plan DIR {_PLANNED[0]} … -- ./prog"
+    if args.words and args.words[0] not in _PLANNED:
+        raise UsageError(f"'{args.words[0]}' cannot be planned, only {' and '.join(_PLANNED)}", hint)
+    if not args.words:
+        raise UsageError("no command to plan", hint)
     if (args.folder / PLAN).exists():
         raise UsageError(
             f"{args.folder} already holds a plan",
@@ -146,7 +150,6 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
     from heapwright.cluster.job_files import FileMachines, Planned
     from heapwright.cluster.transport import needs_of
 
-    folder.mkdir(parents=True, exist_ok=True)
     made: list[FileMachines] = []
 
     def machines(
@@ -161,6 +164,8 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
     if args.cluster or args.json == "-":
         raise UsageError("a planned command can have neither --cluster nor --json on stdout", "leave it out")
     args.machines, args.quiet = machines, True
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         status: int = args.run(args)
     except Planned:
@@ -169,6 +174,11 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
         say(f"blocks to run: {count} (heapwright run-one {folder} {which})")
         sys.stdout.write(f"{count}\n")
         return 0
+    except HeapwrightError:
+        with contextlib.suppress(OSError):  # a folder holds files of the plan
+            for path in new:
+                path.rmdir()
+        raise
     if status == 0:
         made[0].done()
         say("the study is finished; its report is beside the study file")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_output_options,
     add_workload_option,
+    allocator_names,
     chosen_allocators,
     positive,
     read_inputs,
@@ -64,7 +65,9 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-o", "--output", type=Path, metavar="TRACE", help="the trace to write (default: PROGRAM.hwt)")
-    parser.add_argument("--allocator", metavar="A", help="run the command under this allocator (default: its own)")
+    parser.add_argument(
+        "--allocator", type=allocator_names, metavar="A", help="run the command under this allocator (default: its own)"
+    )
     add_workload_option(parser, inputs="the first")
     add_container_option(parser)
     parser.add_argument(

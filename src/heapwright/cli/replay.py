@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import add_output_options, positive, write_json
 from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.terminal_text import console, tell, warn
+from heapwright.terminal_text import console, counted, tell, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.replay import Ready, Replayed
@@ -211,7 +211,7 @@ def _show(
         mean = median(r.mean_rss_bytes for r in done)
         own = reports[0].own_rss_bytes
         out.print(
-            f"{operations.events:,} calls, {operations.threads} threads, "
+            f"{counted(operations.events, 'call')}, {counted(operations.threads, 'thread')}, "
             f"{fastest * 1e9 / operations.events:.1f} ns per call; "
             f"mean RSS over recorded time {mean / 2**20:.1f} MiB"
         )

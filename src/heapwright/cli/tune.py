@@ -20,6 +20,7 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
     add_output_options,
+    allocator_names,
     open_machines,
     open_workload,
     positive,
@@ -30,7 +31,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import percentage
-from heapwright.cli.measuring import add_measuring_options
+from heapwright.cli.measuring import add_measuring_options, check_measuring
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import (
     add_trace_options,
@@ -102,6 +103,7 @@ def add_parser(verbs: Any) -> None:
     search = parser.add_argument_group("search")
     search.add_argument(
         "--allocators",
+        type=allocator_names,
         metavar="A,B",
         help="which allocators to search (default: all installed, except hardened builds)",
     )
@@ -224,6 +226,7 @@ def given_options(args: argparse.Namespace, allocator: str) -> dict[str, Any]:
     from heapwright.study.policy import parse_limits, parse_prices
     from heapwright.study.requirement import parse_requirement
 
+    check_measuring(args)
     given: dict[str, Any] = {"allocator": allocator}
     if args.preset is not None:
         from heapwright.allocators.presets import load_preset

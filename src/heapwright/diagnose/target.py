@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from heapwright.errors import HeapwrightError
+from heapwright.errors import HeapwrightError, UsageError
 
 _ENGINES = ("docker", "podman", "nerdctl")
 # The id of a container in a cgroup's path: docker-ID.scope, /docker/ID, libpod-ID.scope, cri-containerd-ID.scope …
@@ -44,7 +44,10 @@ def find_target(name: str) -> Target:
 
     Raises:
         HeapwrightError: nothing has that name, or several processes run that program.
+        UsageError: a number is not a process id.
     """
+    if re.fullmatch(r"-?\d+", name) and not 0 < int(name) < 1 << 31:
+        raise UsageError(f"'{name}' is not a process id", "give a number above 0; 'ps -e' lists processes")
     if name.isdecimal():
         return Target([int(name)], f"process {name}")
     groups = {pid: _cgroup(pid) for pid in _processes()}

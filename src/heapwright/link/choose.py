@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ class Choice:
         why: for people.
         shared: whether `library` is a shared one.
         left: settings that cannot be built in, for people; or empty.
+        caution: that the choice is only predicted; or empty.
     """
 
     allocator: str
@@ -56,6 +57,7 @@ class Choice:
     why: str
     shared: bool
     left: str = ""
+    caution: str = ""
 
 
 def from_verdict(request: LinkRequest, verdict: str, why: str) -> Choice:
@@ -112,7 +114,7 @@ def _named(name: str, request: LinkRequest, options: str, why: str, left: str = 
 
 def _from_study(request: LinkRequest) -> Choice:
     """Choose a study's allocator; settings of exgen and reaper are built in, others stay in the environment."""
-    from heapwright.study.choose import chosen_pick
+    from heapwright.study.choose import chosen_pick, prediction_caution
     from heapwright.study.load import load_view
 
     view = load_view(Path(request.study))
@@ -121,8 +123,25 @@ def _from_study(request: LinkRequest) -> Choice:
     why = f"{request.study}: {pick.name if pick else 'nothing is proven better: the default'}"
     if config.allocator in OURS:
         variable = f"{config.allocator.split('-')[0].upper()}_OPTIONS"
-        return _named(
+        choice = _named(
             config.allocator, request, ",".join(filter(None, [config.env.get(variable, ""), request.options])), why
         )
-    left = {k: v for k, v in config.env.items() if k != "LD_PRELOAD"}
-    return _named(config.allocator, request, "", why, " ".join(f"{k}={v}" for k, v in left.items()))
+    else:
+        left = {k: v for k, v in config.env.items() if k != "LD_PRELOAD"}
+        choice = _named(config.allocator, request, "", why, " ".join(f"{k}={v}" for k, v in left.items()))
+    return replace(choice, caution=prediction_caution(view, pick, request.study))
+
+
+def check_options(options: str) -> None:
+    """Check options that are to be built in: exgen itself says which ones it does not understand.
+
+    Raises:
+        UsageError: an option is unknown, or its value is.
+        HeapwrightError: exgen is not in this installation.
+    """
+    from heapwright.allocators.effect import ask_library
+
+    spec = get_allocator("exgen").file.allocator  # reaper and the hardened builds have the same options
+    for complaint in ask_library(spec, {spec.env: options}).complaints if options else ():
+        what, _, known = complaint.rpartition("ignored: ")[2].partition("; ")
+        raise UsageError(f"--options: not understood: {what}", known)

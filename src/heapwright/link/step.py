@@ -33,7 +33,7 @@ from heapwright.link.closure import Closure, read_input, resolve
 from heapwright.link.judge import judge_closure, reason
 from heapwright.link.knowledge import known_library
 from heapwright.link.line import LinkLine, read_line
-from heapwright.terminal_text import say
+from heapwright.terminal_text import say, warn
 
 REQUEST, COMPILER, MARK, LINKER = (
     "HEAPWRIGHT_LINK_WISH",
@@ -85,9 +85,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         return link(linker, words, LinkRequest(**json.loads(os.environ.get(REQUEST, "{}"))))
     except HeapwrightError as error:
-        say(f"{what}: {error.message}{f' ({error.hint})' if error.hint else ''}")
+        warn(f"{what}: {error.message}{f' ({error.hint})' if error.hint else ''}")
     except Exception as error:  # the program must be linked even if heapwright has a bug
-        say(f"{what}: a bug in heapwright, please report it: {error!r}")
+        warn(f"{what}: a bug in heapwright, please report it: {error!r}")
     return subprocess.run([linker, *words], check=False).returncode
 
 
@@ -171,7 +171,7 @@ def _link_with(
         if done.returncode or failure:
             plain = subprocess.run([linker, *line.words], check=False).returncode
             if plain == 0:
-                say(f"{line.output}: linked without {choice.allocator}, because the link with it failed: {failure}")
+                warn(f"{line.output}: linked without {choice.allocator}, because the link with it failed: {failure}")
             return plain
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
@@ -180,6 +180,8 @@ def _link_with(
     say(f"{line.output}: {what}{built} ({choice.why})")
     if choice.left:
         say(f"{line.output}: these settings cannot be built in; set them where the program runs: {choice.left}")
+    if choice.caution:
+        say(choice.caution)
     return 0
 
 
@@ -223,8 +225,9 @@ def _look_at(output: Path, choice: Choice) -> str:
     if choice.library is None or image.static:
         return ""
     if choice.shared:
-        soname = read_file(choice.library).soname or choice.library.name
-        return "" if soname in image.needed else f"{soname} is not among the libraries it loads"
+        soname = read_file(choice.library).soname
+        names = [soname] if soname else [str(choice.library), choice.library.name]  # linkers differ
+        return "" if set(names) & set(image.needed) else f"{names[-1]} is not among the libraries it loads"
     hidden = [name for name in _WHOLE if name not in image.exports]
     return f"{hidden[0]} is hidden from libraries (by --exclude-libs or a version script)" if hidden else ""
 

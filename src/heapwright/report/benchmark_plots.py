@@ -18,6 +18,7 @@ from heapwright.comparison.bench_results import Cell, overall
 from heapwright.comparison.suite import Benchmark
 from heapwright.files import write_whole
 from heapwright.report.benchmarks import time_key
+from heapwright.report.matplotlib_cache import load_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,9 +80,7 @@ def _new(suite: Suite, title: str, x: str, y: str, bars: str = "minimum to maxim
         x, y: labels of the axes.
         bars: what the error bars show; empty if there are none.
     """
-    import matplotlib as mpl
-
-    mpl.use("svg")
+    mpl = load_matplotlib("svg")
     mpl.rcParams.update(
         {
             "svg.fonttype": "none",

@@ -15,6 +15,7 @@ from heapwright.allocators.peers import build_id
 from heapwright.comparison.compare import Comparison, Row
 from heapwright.experiment.stats import Ratio
 from heapwright.metrics import METRICS, NUMERIC
+from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture
 from heapwright.report.recordings import recording_text, recordings_json
 from heapwright.report.tables import latex_table, markdown_table
@@ -209,9 +210,7 @@ def plot(comparison: Comparison, out: Path) -> None:
     Raises:
         OSError: `out` cannot be written.
     """
-    import matplotlib as mpl
-
-    mpl.use("agg")
+    mpl = load_matplotlib("agg")
     mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
     from matplotlib.figure import Figure
 

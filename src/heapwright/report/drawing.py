@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from heapwright.report.matplotlib_cache import load_matplotlib
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -62,9 +64,7 @@ def figure_of(narrow: bool, height: float, columns: int = 1, rows: int = 1) -> t
         height: inches.
         columns, rows: of axes.
     """
-    import matplotlib as mpl
-
-    mpl.use("svg")
+    mpl = load_matplotlib("svg")
     mpl.rcParams.update(
         {
             "svg.fonttype": "none",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.errors import UsageError
 from heapwright.metrics import METRICS, show_bytes
+from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph
 from heapwright.study.axes import Axis
@@ -140,9 +141,7 @@ def plot(landscape: LandscapeResult, out: Path) -> None:
     Raises:
         OSError: `out` cannot be written.
     """
-    import matplotlib as mpl
-
-    mpl.use("agg")
+    mpl = load_matplotlib("agg")
     mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
     from matplotlib.figure import Figure
 

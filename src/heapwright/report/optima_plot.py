@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.report.landscape import draw_scale
+from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture
 from heapwright.study.landscape_analysis import LandscapeAnalysis, analyse_landscape
 
@@ -62,9 +63,7 @@ def plot_optima(landscape: LandscapeResult, out: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    import matplotlib as mpl
-
-    mpl.use("agg")
+    mpl = load_matplotlib("agg")
     mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
     from matplotlib.figure import Figure
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, show_estimate
-from heapwright.terminal_text import console, say, visible
+from heapwright.terminal_text import console, counted, say, visible
 from heapwright.units import percent
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class PlainProgress(SilentProgress):
         self._stored += not fresh
         if time.monotonic() - self._last_line >= _PLAIN_EVERY_S:
             self._last_line = time.monotonic()
-            self._say(f"{self._title}: {self._done}{self._of()} runs{self._eta()}")
+            self._say(f"{self._title}: {self._runs()}{self._eta()}")
 
     def best(self, text: str) -> None:
         """Keep the text for the line at the end of the phase."""
@@ -187,10 +187,10 @@ class PlainProgress(SilentProgress):
         """Print the text as a line."""
         self._say(text)
 
-    def _of(self) -> str:
+    def _runs(self) -> str:
         if not self._total or self._done > self._total:  # more runs than planned: the total is not known
-            return ""
-        return f" of {'at most ' if self._open_end else ''}{self._total}"
+            return counted(self._done, "run")
+        return f"{self._done} of {'at most ' if self._open_end else ''}{counted(self._total, 'run')}"
 
     def _eta(self) -> str:
         """Return the time left in the phase and in the study, where they are known."""
@@ -214,7 +214,9 @@ class PlainProgress(SilentProgress):
         if self._title and self._done:
             earlier = f" ({self._stored} from an earlier session)" if self._stored else ""
             best = f"; {self._best}" if self._best else ""
-            self._say(f"{self._title}: {self._done} runs{earlier}, {time.monotonic() - self._began:.0f} s{best}")
+            self._say(
+                f"{self._title}: {counted(self._done, 'run')}{earlier}, {time.monotonic() - self._began:.0f} s{best}"
+            )
         self._title = self._best = ""
 
     def _say(self, text: str) -> None:

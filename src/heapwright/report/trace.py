@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from heapwright.terminal_text import visible
+from heapwright.terminal_text import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +95,11 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     rate = f" in {duration(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
     add("events", f"{info.events:,}{rate}")
     density = f", {info.bytes_per_event:.2f} an event" if info.bytes_per_event else ""
-    add("", f"{info.allocations:,} allocations, {info.threads} threads; {amount(info.file_bytes)} on disk{density}")
+    add(
+        "",
+        f"{counted(info.allocations, 'allocation')}, {counted(info.threads, 'thread')};"
+        f" {amount(info.file_bytes)} on disk{density}",
+    )
     when = f" at {duration(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
     add("live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most")
     never_freed = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"

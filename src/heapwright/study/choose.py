@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
-from heapwright.study.claim import headline
+from heapwright.study.claim import headline, proven_by
 from heapwright.study.view import Pick, PickName, StudyView
 
 if TYPE_CHECKING:
@@ -50,3 +51,16 @@ def chosen_config(view: StudyView, name: PickName | None) -> Config:
     """The configuration of `chosen_pick`; the default if nothing is proven."""
     pick = chosen_pick(view, name)
     return pick.config if pick else view.default
+
+
+def prediction_caution(view: StudyView, pick: Pick | None, path: Path | str) -> str:
+    """Return a line that a pick is only predicted, from recordings, and how to prove it; empty if it is proven.
+
+    Args:
+        view: the study.
+        pick: its pick, or None for the default.
+        path: the file of the study.
+    """
+    if pick is None or view.recordings is None or proven_by(pick, view.verified):
+        return ""
+    return f"predicted, not proven: 'heapwright verify {path} -- CMD' proves it with the real load"

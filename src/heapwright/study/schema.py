@@ -80,7 +80,7 @@ def _state(path: Path) -> tuple[int, int, int, int]:
 def _not_a_study(path: Path, error: Exception) -> HeapwrightError:
     if isinstance(error, sqlite3.OperationalError):
         return HeapwrightError(f"cannot open the study {path}: {error}")
-    return HeapwrightError(f"{path} is not a heapwright study", "name another file with --study")
+    return HeapwrightError(f"{path} is not a heapwright study", "name another file")
 
 
 def check(path: Path, db: sqlite3.Connection) -> bool:
@@ -101,7 +101,7 @@ def check(path: Path, db: sqlite3.Connection) -> bool:
     if tables == 0:
         return False
     if application != APPLICATION:
-        raise HeapwrightError(f"{path} is not a heapwright study", "name another file with --study")
+        raise HeapwrightError(f"{path} is not a heapwright study", "name another file")
     if schema != SCHEMA:
         made = "an unknown version"
         with contextlib.suppress(sqlite3.Error, UnicodeDecodeError, msgspec.MsgspecError, TypeError, IndexError):
@@ -112,7 +112,7 @@ def check(path: Path, db: sqlite3.Connection) -> bool:
             "use that version, or name another file with --study",
         )
     if not ours:
-        raise HeapwrightError(f"{path} is not a heapwright study: its tables are not ours", "name another with --study")
+        raise HeapwrightError(f"{path} is not a heapwright study: its tables are not ours", "name another file")
     return True
 
 

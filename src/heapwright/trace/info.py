@@ -182,3 +182,16 @@ def read_info(trace: Path) -> tuple[Info, dict[str, Any]]:
         raise HeapwrightError(lines[-1].removeprefix("heapwright-trace: "))
     raw: dict[str, Any] = msgspec.json.decode(done.stdout.decode("utf-8", "replace"))
     return msgspec.convert(raw, Info), raw
+
+
+def nothing_in(trace: Path, info: Info | None = None) -> HeapwrightError:
+    """Returns the error for a trace without any allocation: it is damaged, or the program made none that was seen.
+
+    Args:
+        trace: the trace.
+        info: its statistics; None to read them.
+    """
+    loss = (info or read_info(trace)[0]).loss
+    if loss.why:
+        return HeapwrightError(f"{trace}: no event can be read: {loss.why}", "record it again, or copy it again")
+    return HeapwrightError(f"{trace}: there is nothing to replay in it", "is the program statically linked?")

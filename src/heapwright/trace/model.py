@@ -15,7 +15,7 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.trace.info import Loss, Sample
+from heapwright.trace.info import Loss, Sample, nothing_in, read_info
 from heapwright.trace.pack import Packed, ask, native_program, need_trace
 from heapwright.trace.replay import Library, runtime_of
 
@@ -163,11 +163,15 @@ def fit(trace: Path, kind: Kind = "windows", windows: int = 200, with_command: b
     """
     need_trace(trace)
     words = ("fit", trace, kind, str(windows), str(MODEL_BYTES - _FRAME_BYTES))
-    text, warning = run_native(*words)
+    try:
+        text, warning = run_native(*words)
+    except HeapwrightError:
+        info = read_info(trace)[0]
+        if info.loss.why and not info.allocations:
+            raise nothing_in(trace, info) from None
+        raise
     origin = Origin(heapwright=__version__)
     if with_command:
-        from heapwright.trace.info import read_info
-
         origin.command = read_info(trace)[0].command
     found = msgspec.json.decode(text)
     whole = {
@@ -258,6 +262,13 @@ def complete(sample: Path, trace: Path, seed: int = 0) -> tuple[Packed, str]:
 
     Returns:
         Counts of the trace, and a warning if the sample has lost events, or an empty string.
+
+    Raises:
+        HeapwrightError: nothing of the sample can be read.
     """
     need_trace(sample)
-    return ask(Packed, "complete", sample, trace, str(seed))
+    made, warning = ask(Packed, "complete", sample, trace, str(seed))
+    if not made.events:
+        trace.unlink(missing_ok=True)
+        raise nothing_in(sample)
+    return made, warning

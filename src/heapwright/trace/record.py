@@ -327,7 +327,8 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
     if empty:
         late = next((warning for _, _, warning in drafts if "the window did not begin" in warning), "")
         if late:
-            raise HeapwrightError(f"nothing was recorded: {late}", "a shorter --after", status or 1)
+            hint = "give a shorter --after, or send the signal of --window-signal earlier"
+            raise HeapwrightError(f"nothing was recorded: {late.rpartition(': ')[2]}", hint, status or 1)
         raise nothing_recorded(program, status)
     return result
 

@@ -16,9 +16,9 @@ from typing import Literal
 
 from heapwright.allocators.embedded import find_embedded
 from heapwright.allocators.registry import Allocator, find_allocators, get_allocator, with_preload
-from heapwright.errors import HeapwrightError, UsageError
+from heapwright.errors import UsageError
 from heapwright.files import file_sha256
-from heapwright.trace.info import read_info
+from heapwright.trace.info import nothing_in, read_info
 from heapwright.trace.model import WindowsModel, load_model, synthesise
 from heapwright.trace.pack import native_program, need_trace
 from heapwright.trace.replay import Ready, make_ready
@@ -189,7 +189,7 @@ def read_recording(path: Path, held_out: bool = False) -> Recording:
         return Recording(whole, "model", *counts, held_out=held_out, sha256=file_sha256(path))
     info, _ = read_info(path)
     if not info.allocations:
-        raise HeapwrightError(f"{path}: there is nothing to replay in it", "is the program statically linked?")
+        raise nothing_in(path, info)
     sample = info.sample
     return Recording(
         whole,

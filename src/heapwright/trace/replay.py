@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import msgspec
 
 from heapwright.errors import HeapwrightError, UsageError, unknown
+from heapwright.trace.info import nothing_in
 from heapwright.trace.pack import ask, native_program, need_trace
 
 if TYPE_CHECKING:
@@ -339,7 +340,7 @@ def make_ready(trace: Path, folder: Path | None = None) -> Iterator[Ready]:
         file = Path(name) / "operations"
         operations, warning = ask(Operations, "expand", trace, file)
         if not operations.events:
-            raise HeapwrightError(f"{trace}: there is nothing to replay in it", "is the program statically linked?")
+            raise nothing_in(trace)
         yield Ready(trace, file, operations, warning)
 
 
