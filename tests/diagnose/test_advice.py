@@ -47,7 +47,11 @@ def test_free_pages_are_trimmed_first() -> None:
 
 def test_memory_that_a_trim_does_not_reach_is_where_the_table_says() -> None:
     fixed = SERVICE._replace(free=400 * MIB, trimmable=0)
-    for where, pages, top in (("on pages with live blocks", 9, 0), ("in whole pages", 390, 9), ("at the ends", 390, 380)):
+    for where, pages, top in (
+        ("on pages with live blocks", 9, 0),
+        ("in whole pages", 390, 9),
+        ("at the ends", 390, 380),
+    ):
         sentence = advise(fixed._replace(free_pages=pages * MIB, top=top * MIB)).sentence
         assert f"most of it lies {where}" in sentence
         assert "where malloc_trim does not reach it; another malloc" in sentence

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heapwright.metrics import METRICS, show_bytes, show_seconds
-from heapwright.report.terminal import how_searched, quality_text, stages_text
+from heapwright.report.terminal import front_name, how_searched, quality_text, stages_text
 from heapwright.study.saving_bound import where_text
 from heapwright.study.view import StudyView
 
@@ -140,7 +140,7 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
         *([("program", _program(view))] if view.program.get("path") else []),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),
         ("searched", how_searched(view)),
-        *([("Pareto front of the search", quality_text(view))] if view.quality else []),
+        *([(front_name(view), quality_text(view))] if view.quality else []),
         *(_fact(_OPTIONS, k, v) for k, v in view.options.items()),
     ]
 

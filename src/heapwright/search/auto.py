@@ -15,19 +15,20 @@ def choose(setup: Setup) -> tuple[str, str]:
     """Return the name of the method and the reason, as a phrase."""
     space, budget = setup.space, setup.budget
     count = len(space.params)
-    evaluations = f"{budget} evaluations" if budget else "no limit of evaluations"
+    evaluations = f"{budget} evaluation{'s' if budget > 1 else ''}" if budget else "no limit of evaluations"
+    settings = f"{count} setting{'' if count == 1 else 's'}"
     grid_size = math.prod(len(p.levels) for p in space.params)
     if budget and count <= 2 and grid_size <= _GRID_SHARE * budget:
         return (
             "grid",
-            f"all {grid_size} combinations of {count} {'setting' if count == 1 else 'settings'} fit in {evaluations}",
+            f"all {grid_size} combinations of {settings} fit in {evaluations}",
         )
     if budget and budget <= GP_UP_TO:
-        return "gp", f"{evaluations} are few for {count} settings: a surrogate model makes the most of each"
+        return "gp", f"a budget of {evaluations} is small for {settings}: a surrogate model makes the most of each"
     if setup.objectives == 1 and budget >= CMAES_FROM:
         return "cmaes", f"{evaluations} for one objective are enough for an evolution strategy"
     objectives = f"{setup.objectives} objectives" if setup.objectives > 1 else "one objective"
-    return "nsga2", f"{evaluations}, {count} settings, {objectives}"
+    return "nsga2", f"{evaluations}, {settings}, {objectives}"
 
 
 def auto(setup: Setup) -> Strategy:
