@@ -133,6 +133,7 @@ def test_a_pod_gets_the_library_by_an_init_container() -> None:
     (volume,) = pod["volumes"]
     assert [m["name"] for m in (*init["volumeMounts"], *container["volumeMounts"])] == [volume["name"]] * 2
     assert container["volumeMounts"][0]["mountPath"] == "/opt/heapwright/lib"
+    assert init["image"].startswith("heapwright-kit:")
 
 
 def test_a_library_of_the_system_is_copied_from_here(tmp_path: Path) -> None:
@@ -142,6 +143,10 @@ def test_a_library_of_the_system_is_copied_from_here(tmp_path: Path) -> None:
     assert 'COPY ["libmy.so", "/opt/heapwright/lib/libmy.so"]' in text
     assert 'ENV LD_PRELOAD="/opt/heapwright/lib/libmy.so:libother.so"' in text
     assert file_sha256(plain) in text
+    patch = render(Config(2, "my", {}, {"LD_PRELOAD": str(plain)}), "kubernetes", [], CLAIM)
+    (init,) = yaml.safe_load(patch)["spec"]["template"]["spec"]["initContainers"]
+    assert init["image"].startswith("heapwright-library:"), "the kit does not have it"
+    assert f"an image with the library, here called {init['image']}" in patch
 
 
 def test_json_lists_the_libraries() -> None:

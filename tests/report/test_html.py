@@ -16,8 +16,10 @@ import msgspec
 import pytest
 
 from heapwright.errors import HeapwrightError
+from heapwright.report.facts import facts
 from heapwright.report.html import extract, write_report
 from heapwright.report.proxy import rank_text
+from heapwright.study.options import Options
 from heapwright.study.view import Agreement, Series, StudyView, Worker
 from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import Phase, Server
@@ -76,7 +78,10 @@ def written(tmp_path: Path, *views: StudyView) -> str:
 def test_every_state_is_well_formed_and_says_its_claim(state: StudyView, tmp_path: Path) -> None:
     page = Page(written(tmp_path, state))
     assert len(page.ids) == len(set(page.ids)), "an id stands twice"
-    assert state.claim in "".join(page.text)
+    badge = "Predicted by replays, not proven: "
+    claim = state.claim.removeprefix(badge)
+    assert (claim[:1].upper() + claim[1:] if claim != state.claim else claim) in "".join(page.text)
+    assert badge not in "".join(page.text), "the line above the claim says it"
     for tag, attributes in page.tags:
         target = attributes.get("href") or ""
         if tag == "a" and target.startswith("#"):
@@ -335,6 +340,7 @@ def test_every_row_can_be_repeated(tmp_path: Path) -> None:
 def test_several_studies_on_one_page(tmp_path: Path) -> None:
     page = Page(written(tmp_path, view(), STATES["without gain"](), STATES["unfinished"]()))
     text = "".join(page.text)
+    assert "malloc settings for 3 studies" in text
     assert "The studies side by side" in text
     assert text.count("Finished: nothing is proven") == text.count("Unfinished: nothing is proven yet") == 2
     pictures = [a for t, a in page.tags if t == "svg" and "studies" in (a.get("aria-labelledby") or "")]
@@ -346,6 +352,15 @@ def test_several_studies_on_one_page(tmp_path: Path) -> None:
 def test_a_report_is_written_whole(tmp_path: Path) -> None:
     write_report([view()], tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == written_once(tmp_path / "other.html", view())
+
+
+def test_the_facts_of_a_study_have_readable_names() -> None:
+    named = dict(facts(view(options=msgspec.to_builtins(Options()))))
+    assert not set(named) & {"massif_by", "search_only", "runtime", "requires", "axes", "replicates", "pairs_min"}
+    assert named["removes settings without effect"] == "yes"
+    assert "axes of the landscape" not in named
+    swept = dict(facts(view(options=msgspec.to_builtins(Options(axes=("k:1:8:1",))))))
+    assert (swept["axes of the landscape"], swept["runs of each point"]) == ("k:1:8:1", "1")
 
 
 @pytest.mark.long

@@ -87,6 +87,17 @@ def test_memory_is_named_and_described() -> None:
     assert "ended after 1.00 s." in text
 
 
+def test_memory_of_an_exiting_process_is_not_drawn() -> None:
+    full = view()
+    ran = dataclasses.replace(
+        full.series["default"], t=[0.0, 1.0, 2.0], rss=[5.0, 7.0, 6.0], heap=[1.0, 2.0, 1.0], huge=[]
+    )
+    gone = dataclasses.replace(ran, t=[*ran.t, 2.1, 2.2], rss=[*ran.rss, 0.0, 0.0], heap=[*ran.heap, 0.0, 0.0])
+    stays = dataclasses.replace(gone, rss=[*ran.rss, 6.0, 6.0], heap=[*ran.heap, 1.0, 1.0])
+    drawn = [memory_svg(dataclasses.replace(full, series={"default": s}), "s1") for s in (gone, stays)]
+    assert drawn[0] == drawn[1]
+
+
 def test_a_run_without_samples_is_left_out() -> None:
     full = view()
     empty = dataclasses.replace(full.series["time"], t=[], rss=[], heap=[], vm=[])

@@ -47,6 +47,28 @@ def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], monk
     assert lines[-1] == "heapwright: confirming on fresh runs: 1 run, 0 s"
 
 
+def test_a_note_comes_after_the_runs_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with PlainProgress() as plain:
+        plain.phase("search", 30)
+        plain.note("nothing ran yet")
+        plain.ran(fresh=True)
+        plain.note("first")
+        plain.note("second")
+        plain.phase("confirm", 40)
+        plain.ran(fresh=True)
+        plain.note("third")
+        plain.ran(fresh=True)
+    assert [line.removeprefix("heapwright: ") for line in capsys.readouterr().err.splitlines()] == [
+        "nothing ran yet",
+        "searching: 1 run, 0 s",
+        "first",
+        "second",
+        "confirming on fresh runs: 1 run, 0 s",
+        "third",
+        "confirming on fresh runs: 2 runs, 0 s",
+    ]
+
+
 def test_what_is_left_of_a_phase_that_may_end_early(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

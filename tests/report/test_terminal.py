@@ -13,6 +13,7 @@ from rich.console import Console
 from heapwright.experiment.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.terminal import interval, measure_table, print_summary
+from heapwright.search.quality import front_quality
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView
 from heapwright.units import percent
 
@@ -184,3 +185,12 @@ def test_requirements_are_a_table() -> None:
         "p99 <= 1.05x +9.0% to +12.0% not met",
         "load_errors <= 0 not measured not known",
     ]
+
+
+def test_the_front_is_named_by_the_runs_that_it_comes_from() -> None:
+    found = view()
+    ratios = [[0.8, 1.0], [0.9, 0.9]]
+    for repeated, name in ((False, "the search"), (True, "the candidates measured again")):
+        quality = front_quality(ratios, found.objectives, repeated=repeated)
+        text = " ".join(shown(dataclasses.replace(found, quality=quality)).split())
+        assert f"Pareto front of {name}: 2 members" in text

@@ -44,7 +44,10 @@ def test_auto_says_what_it_chose_and_keeps_to_it(tuning: Callable[..., Tuning]) 
     study = tuning(World(noise=0.01), options={**SHORT, "method": "auto"})
     view = study.go()
     assert (view.method, view.options["method"]) == ("gp", "auto")
-    assert view.method_why == "12 evaluations are few for 4 settings: a surrogate model makes the most of each"
+    assert (
+        view.method_why
+        == "a budget of 12 evaluations is small for 4 settings: a surrogate model makes the most of each"
+    )
     assert f"search method: gp ({view.method_why})" in study.notes.notes
     assert how_searched(view) == f"by gp ({view.method_why})"
     assert tune_json(view)["method"] == "gp"

@@ -132,10 +132,45 @@ def test_the_reference_is_the_program_as_it_is(heapwright: Heapwright, linked: s
         assert "; default: medians; others: ratios to it with 95% intervals" in " ".join(text.split())
 
 
-def test_who_names_a_reference_gets_it(heapwright: Heapwright, linked: str) -> None:
+def test_who_names_a_reference_gets_it(heapwright: Heapwright, linked: str, bump: str) -> None:
     done = heapwright("compare", "-n", "1", "--allocators", "glibc,exgen", "--json", "-", "--", linked)
     found = json.loads(done.out)
     assert (found["reference"], list(found["allocators"])) == ("glibc", ["glibc", "exgen"])
+    note = f"The program has a malloc of its own ({Path(bump).name}), and no row is the program as it is: leave out"
+    assert any(text.startswith(note) for text in found["warnings"])
+    found = json.loads(
+        heapwright("compare", "-n", "1", "--allocators", f"glibc,{bump}", "--json", "-", "--", linked).out
+    )
+    assert found["warnings"] == []
+
+
+def test_helpers_of_a_script_do_not_hide_the_programs_malloc(heapwright: Heapwright, linked: str, bump: str) -> None:
+    script = heapwright.folder / "entry.sh"
+    script.write_text(f"#!/bin/sh\nenv | grep PATH | tr a b >/dev/null\nexec {linked}\n")
+    script.chmod(0o755)
+    done = heapwright("compare", "-n", "1", "--json", "c.json", "--", str(script))
+    found = json.loads((heapwright.folder / "c.json").read_text())["allocators"]
+    assert found["default"]["malloc"] == Path(bump).name, done.err
+    assert found["glibc"]["summary"]["peak_rss_bytes"]["max"] < 20 << 20, "glibc is preloaded"
+
+
+def test_a_program_that_needs_its_malloc_is_told_so(heapwright: Heapwright, bump: str) -> None:
+    source = heapwright.folder / "needs.c"
+    source.write_text("""
+        #include <stdlib.h>
+        #include <string.h>
+        int main(void) {
+          const char* preloaded = getenv("LD_PRELOAD");
+          free(malloc(9));
+          return preloaded != NULL && strstr(preloaded, "libc") != NULL;
+        }
+        """)
+    own = heapwright.folder / "needs"
+    subprocess.run([needs.command("gcc"), "-o", own, source, bump, f"-Wl,-rpath,{Path(bump).parent}"], check=True)
+    done = heapwright("compare", "-n", "1", "--allocators", "glibc,exgen", "--", str(own))
+    assert done.status == 1
+    assert "the command fails under glibc, the reference: exit status 1" in done.err
+    assert f"it works with its own malloc ({Path(bump).name}): leave out --allocators" in done.err
 
 
 def test_a_program_with_glibc_has_no_row_of_its_own(heapwright: Heapwright, program: Callable[..., Path]) -> None:

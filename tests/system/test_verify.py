@@ -216,3 +216,9 @@ def test_time_that_is_too_short_leaves_it_undecided(tuned: Heapwright) -> None:
     done = tuned("verify", "s.study", "--max-time", "0.2s", "--json", "-")
     assert done.status == 4, done.out
     assert json.loads(done.out)["verdict"] == "undecided"
+    assert "the program runs in" not in done.err
+
+
+def test_a_study_that_was_copied_says_where_its_program_runs(tuned: Heapwright, there: Heapwright) -> None:
+    done = there("verify", "s.study", "--max-time", "0.2s")
+    assert f"heapwright: the program runs in {tuned.folder}, as in the study" in done.err

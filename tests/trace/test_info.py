@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heapwright.report.trace import histogram, picture
-from heapwright.trace.info import Bin, Curve, read_info
+import msgspec
+from rich.console import Console
+
+from heapwright.report.trace import histogram, picture, show_info
+from heapwright.trace.info import Bin, Curve, Split, read_info
 from tests.trace.recording import ends_of_huge_pages, record_told
 from tests.trace.test_pack import parse
 from tests.trace.test_replay import heapwright, random_text
@@ -121,6 +125,28 @@ def test_divides_resident_memory_into_parts(tmp_path: Path, program: Callable[..
     assert abs(end["live_bytes"] - 30000 * 1000 - 10 * MIB) < MIB + ends_of_huge_pages()
     assert abs(end["free_bytes"] - 30000 * 1024) < 2 * MIB
     assert "free inside malloc" in heapwright("info", tmp_path / recorded[0]["trace"]).stdout
+
+
+def test_a_reading_of_the_peak_after_the_blocks_were_freed_is_said_to_be_late(
+    tmp_path: Path, program: Callable[..., Path]
+) -> None:
+    (recorded,) = record_told(tmp_path, program("tiny_blocks", "-DBLOCKS=50000"))
+    found, _ = read_info(tmp_path / recorded["trace"])
+    live = found.peak_live_bytes
+    split = Split((found.peak_time_s or 0.0) + 1.0, 2 * live, 100, 0, 0, 2 * live - 100, 0, 2 * live - 100)
+
+    def lines(peak: Split, untouched: int = 0) -> str:
+        blocks = {**found.large_blocks, "untouched_at_peak_bytes": untouched}
+        out = io.StringIO()
+        made = msgspec.structs.replace(found, resident_at_peak=peak, large_blocks=blocks)
+        show_info(made, "t.hwt", Console(file=out, width=80))
+        return out.getvalue()
+
+    late = "read after most blocks were freed"
+    assert late in lines(split)
+    assert late not in lines(msgspec.structs.replace(split, live_bytes=live))
+    assert late not in lines(msgspec.structs.replace(split, time_s=0.0))
+    assert late not in lines(split, untouched=live - 100), "the blocks were never resident"
 
 
 def test_tells_what_came_with_the_fork(tmp_path: Path, program: Callable[..., Path]) -> None:

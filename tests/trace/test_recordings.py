@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -133,6 +135,10 @@ def test_memory_beside_malloc_is_added_to_replays(program: Callable[..., Path], 
     peak = facts.inputs["own.hwt"].peak_resident_bytes
     assert list(facts.program_peaks) == ["own.hwt"], "a model does not tell the program's memory"
     assert not read_recordings(recorded_workload([traces / "gone.hwt"])).program_peaks
+    assert list(read_recordings(recorded_workload([traces / "other.hwt"])).program_peaks) == ["other.hwt"]
+    for malloc in ("/opt/libelsewhere.so", sys.executable, ""):  # elsewhere, in the program, unknown
+        moved = replace(facts.inputs["own.hwt"], allocator=malloc)
+        assert not Recordings({"own.hwt": moved}, "exgen", own_malloc=True).program_peaks
     exgen = {"LD_PRELOAD": str(library_folder() / "libexgen.so")}
     with (
         recorded_replays(workload, MeterOptions()) as plain,

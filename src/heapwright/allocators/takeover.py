@@ -73,10 +73,15 @@ def judge(allocator: Allocator, program: str, found: Bindings) -> tuple[Allocato
 
 
 def others_than(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
-    """Return the libraries whose malloc processes use instead; none if one process uses only this library's."""
+    """Return the libraries whose malloc processes use instead; none if one process uses only this library's.
+
+    A process that uses both began as a script and became the program by exec. Helpers that the script ran before, and
+    that use this library's malloc, decide nothing then.
+    """
     real = os.path.realpath(library)
     seen = [providers(library, pairs) for pairs in found]
-    return [] if {real} in seen else sorted({provider for bound in seen for provider in bound} - {real})
+    became = any(real in bound and len(bound) > 1 for bound in seen)
+    return [] if {real} in seen and not became else sorted({provider for bound in seen for provider in bound} - {real})
 
 
 def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:

@@ -24,7 +24,7 @@ from heapwright.cli.durations import duration, percentage
 from heapwright.cli.output_files import output_file
 from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
-from heapwright.terminal_text import console, visible
+from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
     from heapwright.experiment.configuration import Config
@@ -179,6 +179,8 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
     if args.container is not None:
         studied = {**studied, "container": {"image": args.container, "args": list(where.args) if where else []}}
     workload = from_identity(studied)
+    if not args.quiet and workload.container is None and workload.cwd.resolve() != args.study.resolve().parent:
+        say(f"the program runs in {workload.cwd}, as in the study")
     if args.success:
         workload = dataclasses.replace(
             workload, file=msgspec.structs.replace(workload.file, success=list(args.success))

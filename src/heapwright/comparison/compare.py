@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -93,6 +94,10 @@ class Comparison:
         return self.rows[0]
 
 
+def _names(libraries: Sequence[str]) -> str:
+    return ", ".join(Path(library).name for library in libraries)
+
+
 class Comparer:
     """Runs a comparison.
 
@@ -136,6 +141,7 @@ class Comparer:
         self.machines = machines or LocalMachine()
         self._outputs = OutputCheck()
         self._warmed: set[tuple[str, str]] = set()
+        self._own_malloc: list[str] = []  # the libraries of the program's own malloc, which glibc's has replaced
 
     def run(self, rounds: int) -> Comparison:
         """Run the warm-ups, then the rounds.
@@ -240,6 +246,7 @@ class Comparer:
         before = row.allocator
         row.allocator, row.failure = judge(before, self.workload.program(input_), found)
         if row.allocator is not before:
+            self._own_malloc = others_than(row.allocator.preload, found)
             self._check_takeover(row, input_)
 
     def _set_timeout(self) -> None:
@@ -257,7 +264,11 @@ class Comparer:
         reference = row is self.rows[0]
         if outcome.failure and reference:
             how = "by itself" if row.allocator.name == DEFAULT else f"under {row.allocator.name}, the reference"
-            raise HeapwrightError(f"the command fails {how}: {outcome.failure}", advice(outcome))
+            step = advice(outcome)
+            if self._own_malloc:
+                own = f"it works with its own malloc ({_names(self._own_malloc)})"
+                step = f"{own}: leave out --allocators, or name other allocators; {step}"
+            raise HeapwrightError(f"the command fails {how}: {outcome.failure}", step)
         row.failure = row.failure or outcome.failure
         if row.failure:
             return
@@ -316,6 +327,12 @@ class Comparer:
         found: dict[str, None] = {}
         if self._outputs.any_unstable:
             found["The output differs from run to run by itself, so equal output was not required."] = None
+        paths = {os.path.realpath(row.allocator.preload) for row in self.rows if not row.failure}
+        if self._own_malloc and not paths.intersection(self._own_malloc):
+            found[
+                f"The program has a malloc of its own ({_names(self._own_malloc)}), and no row is the program as it is:"
+                " leave out --allocators to compare with it."
+            ] = None
         for row in self.rows:
             for run in row.runs.values():
                 for text in run.warnings:

@@ -179,13 +179,17 @@ def _kubernetes(shipped: _Shipped) -> str:
     Kubernetes expands $(NAME) in values and reads $$ as one $, so each $ is doubled. A library comes from an init
     container that copies it into a volume.
     """
+    # An image that has another library than the kit's is no image of the kit.
+    name = KIT_NAME if all(library.in_kit for library in shipped.libraries) else "heapwright-library"
+    image = f"{name}:{__version__}"
     lines = [
         _comment(shipped.claim),
         "# Write your container's name for 'app'; then: kubectl patch deployment NAME --patch-file THIS-FILE",
     ]
     if shipped.libraries:
         lines += [
-            "# The init container needs an image with the library. Push one to your registry, made with:",
+            f"# The init container needs an image with the library, here called {image}. Push one to your registry,",
+            "# made with:",
             "#   FROM busybox",
             *(f"#   {line}" for line in _copy_lines(shipped)),
             "# Or write the COPY line into your own image, and leave out initContainers, volumes and volumeMounts.",
@@ -196,7 +200,7 @@ def _kubernetes(shipped: _Shipped) -> str:
         lines += [
             "      initContainers:",
             "        - name: heapwright",
-            f"          image: {KIT_NAME}:{__version__}",
+            f"          image: {image}",
             f'          command: ["cp", {files}, "/heapwright"]',
             "          volumeMounts:",
             "            - {name: heapwright, mountPath: /heapwright}",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heapwright.metrics import METRICS, show_bytes, show_seconds
-from heapwright.report.terminal import how_searched, quality_text, stages_text
+from heapwright.report.terminal import front_name, how_searched, quality_text, stages_text
 from heapwright.study.saving_bound import where_text
 from heapwright.study.view import StudyView
 
@@ -60,8 +60,20 @@ _OPTIONS: dict[str, _Fact] = {
     "meter": ("meter asked for", _plain),
     "callgrind": ("instructions counted by callgrind", _plain),
     "massif": ("Massif peak", _plain),
+    "massif_by": ("Massif peak measured by", _plain),
+    "preset": ("preset", _plain),
+    "proxy": ("replays in place of runs", _plain),
+    "runtime": ("includes settings of the runtime", _plain),
+    "limits": ("highest ratios to the default", _plain),
+    "prices": ("prices of one per cent", _plain),
+    "requires": ("requirements", _plain),
+    "minify": ("removes settings without effect", _plain),
+    "search_only": ("ends after the search", _plain),
+    "axes": ("axes of the landscape", _plain),
+    "replicates": ("runs of each point", _plain),
     "timeout": ("timeout of a run", lambda v: show_seconds(v) if v else "10 × the default's time, at least 10 s"),
 }
+_OF_LANDSCAPES = ("axes", "replicates")
 _HOST: dict[str, _Fact] = {
     "cpu": ("CPU", _plain),
     "memory_bytes": ("memory", lambda v: _plain(v and show_bytes(v))),
@@ -140,8 +152,12 @@ def facts(view: StudyView) -> list[tuple[str, str]]:
         *([("program", _program(view))] if view.program.get("path") else []),
         *(_fact(_WORKLOAD, k, view.workload[k]) for k in _WORKLOAD if view.workload.get(k)),
         ("searched", how_searched(view)),
-        *([("Pareto front of the search", quality_text(view))] if view.quality else []),
-        *(_fact(_OPTIONS, k, v) for k, v in view.options.items()),
+        *([(front_name(view), quality_text(view))] if view.quality else []),
+        *(
+            _fact(_OPTIONS, k, v)
+            for k, v in view.options.items()
+            if k not in _OF_LANDSCAPES or view.options.get("axes")
+        ),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from heapwright.experiment.configuration import Config
@@ -391,7 +392,7 @@ def memory_svg(view: StudyView, anchor: str) -> str:
     runs += [
         (f"{label} pick", p.name, view.series[p.name]) for label, p in ordered_picks(view) if p.name in view.series
     ]
-    runs = [run for run in runs if run[2].t]
+    runs = [(label, name, _until_exit(s)) for label, name, s in runs if s.t]
     if not runs:
         return ""
     text = " ".join(
@@ -401,6 +402,18 @@ def memory_svg(view: StudyView, anchor: str) -> str:
         for label, _, s in runs
     )
     return picture(lambda narrow: _memory(runs, narrow), anchor, "memory", "Memory over time", text)
+
+
+def _until_exit(series: Series) -> Series:
+    """Return a series in which readings of an exiting process, whose memory is gone, keep the values before it."""
+    count = len(series.rss)
+    while count > 1 and not series.rss[count - 1]:
+        count -= 1
+
+    def kept(values: list[float]) -> list[float]:
+        return [*values[:count], *(values[count - 1 : count] * (len(values) - count))]
+
+    return replace(series, rss=kept(series.rss), heap=kept(series.heap), huge=kept(series.huge))
 
 
 def _memory(runs: list[tuple[str, str, Series]], narrow: bool) -> tuple[Figure, dict[str, str]]:

@@ -140,11 +140,11 @@ class ParetoFront:
 
 
 class PlainProgress(SilentProgress):
-    """Prints lines for logs: one at the end of each phase, and one every ten seconds during it."""
+    """Prints lines for logs: one at the end of each phase and before each note, and one every ten seconds."""
 
     def __init__(self) -> None:
         self._title = ""
-        self._done = self._stored = 0
+        self._done = self._stored = self._printed = 0  # runs; the last: when the line of the phase was printed
         self._total: int | None = None
         self._began = self._last_line = time.monotonic()
         self._best = ""
@@ -158,7 +158,7 @@ class PlainProgress(SilentProgress):
     def phase(self, name: str, runs: int | None) -> None:
         """End the phase before and begin this one; prints nothing yet."""
         self._end()
-        self._title, self._total, self._done, self._stored = title(name), runs, 0, 0
+        self._title, self._total, self._done, self._stored, self._printed = title(name), runs, 0, 0, 0
         self._open_end = name.partition(".")[0] in _OPEN_END
         self._began = self._last_line = time.monotonic()
         self._limit_s = math.inf
@@ -184,7 +184,8 @@ class PlainProgress(SilentProgress):
         self._best = text
 
     def note(self, text: str) -> None:
-        """Print the text as a line."""
+        """Print the text as a line, after that of the runs before it."""
+        self._say_runs()
         self._say(text)
 
     def _runs(self) -> str:
@@ -211,13 +212,17 @@ class PlainProgress(SilentProgress):
         return f"; the study: about {show_estimate(max(left, phase_left))} left"
 
     def _end(self) -> None:
-        if self._title and self._done:
+        self._say_runs()
+        self._title = self._best = ""
+
+    def _say_runs(self) -> None:
+        """Print the line of the phase, unless no run ended since it was printed."""
+        if self._title and self._done > self._printed:
+            self._printed = self._done
             earlier = f" ({self._stored} from an earlier session)" if self._stored else ""
             best = f"; {self._best}" if self._best else ""
-            self._say(
-                f"{self._title}: {counted(self._done, 'run')}{earlier}, {time.monotonic() - self._began:.0f} s{best}"
-            )
-        self._title = self._best = ""
+            runs = counted(self._done, "run")
+            self._say(f"{self._title}: {runs}{earlier}, {time.monotonic() - self._began:.0f} s{best}")
 
     def _say(self, text: str) -> None:
         say(text)

@@ -92,7 +92,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "state_text": text,
         "result": result,
         "recordings": recordings_lines(view),
-        "claim": _unbroken(view.claim),
+        "claim": _unbroken(_without_state(view.claim, text)),
         "trade": trade,
         "objected": objected,
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
@@ -188,6 +188,12 @@ _RECORDED = {  # of a study of recordings
     "objected": "Predicted by replays, not proven, and not recommended",
     "none": "Finished: replays predict no gain",
 }
+
+
+def _without_state(claim: str, state_text: str) -> str:
+    """Return a claim without the words that stand above it: 'Predicted by replays, not proven: '."""
+    rest = claim.removeprefix(f"{state_text}: ")
+    return rest if rest == claim else rest[:1].upper() + rest[1:]
 
 
 def _unbroken(text: str) -> Any:

@@ -150,11 +150,12 @@ def print_summary(view: StudyView, console: Console, report: Path | None) -> Non
         say(f"hazard: {text}", "yellow", "  ")
     for text in view.warnings:
         say(f"warning: {text}", "yellow", "  ")
-    say(f"{len(view.evaluations)} configurations searched {how_searched(view)}; meter: {view.meter}")
+    count = f"{len(view.evaluations)} configuration{'' if len(view.evaluations) == 1 else 's'}"
+    say(f"{count} searched {how_searched(view)}; meter: {view.meter}")
     for text in failures(view):
         say(text, indent="  ")
     if view.quality:
-        say(f"Pareto front of the search: {front_text(view)}", indent="  ")
+        say(f"{front_name(view)}: {front_text(view)}", indent="  ")
     if view.stages:
         say(f"time: {stages_text(view)}", indent="  ")
     console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
@@ -194,9 +195,15 @@ def stages_text(view: StudyView) -> str:
 
 
 def how_searched(view: StudyView) -> str:
-    """Return the search method: 'by gp (96 evaluations are few …), warm-started with 6 configurations'."""
+    """Return the search method: 'by gp (a budget of 96 evaluations is small …), warm-started with 6 configurations'."""
     warm = f", warm-started with {view.warm} configurations" if view.warm else ""
     return f"by {view.method}{f' ({view.method_why})' if view.method_why else ''}{warm}"
+
+
+def front_name(view: StudyView) -> str:
+    """Return the name of the front that `front_text` describes; the front of the search is that of single runs."""
+    again = view.quality is not None and view.quality.repeated
+    return f"Pareto front of the {'candidates measured again' if again else 'search'}"
 
 
 def front_text(view: StudyView) -> str:

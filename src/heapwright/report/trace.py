@@ -113,6 +113,9 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
         if split is not None:
             for number, line in enumerate(split_lines(split)):
                 add("" if number else when, line)
+            if split is info.resident_at_peak and _read_late(info):
+                add("", "read after most blocks were freed; when most were live, there")
+                add("", "was no reading")
     if info.reallocs:
         chains = info.realloc_chains
         longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
@@ -133,6 +136,12 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
         if info.loss.why:
             add("", info.loss.why[: _WIDTH - 16], "yellow")
     return lines
+
+
+def _read_late(info: Info) -> bool:
+    """Whether the reading of the peak came after most bytes that were live at their peak were freed."""
+    split, touched = info.resident_at_peak, info.peak_live_bytes - info.large_blocks["untouched_at_peak_bytes"]
+    return split is not None and split.time_s > (info.peak_time_s or 0.0) and split.live_bytes < touched / 2
 
 
 def split_lines(split: Split) -> list[str]:

@@ -17,19 +17,19 @@ def choose(setup: Setup) -> tuple[str, str]:
     space, budget = setup.space, setup.budget
     count = len(space.params)
     evaluations = counted(budget, "evaluation") if budget else "no limit of evaluations"
+    settings = counted(count, "setting")
     grid_size = math.prod(len(p.levels) for p in space.params)
     if budget and count <= 2 and grid_size <= _GRID_SHARE * budget:
         return (
             "grid",
-            f"all {grid_size} combinations of {counted(count, 'setting')} fit in {evaluations}",
+            f"all {grid_size} combinations of {settings} fit in {evaluations}",
         )
     if budget and budget <= GP_UP_TO:
-        few = f"{evaluations} {'is' if budget == 1 else 'are'} few for {counted(count, 'setting')}"
-        return "gp", f"{few}: a surrogate model makes the most of each"
+        return "gp", f"a budget of {evaluations} is small for {settings}: a surrogate model makes the most of each"
     if setup.objectives == 1 and budget >= CMAES_FROM:
         return "cmaes", f"{evaluations} for one objective are enough for an evolution strategy"
     objectives = f"{setup.objectives} objectives" if setup.objectives > 1 else "one objective"
-    return "nsga2", f"{evaluations}, {counted(count, 'setting')}, {objectives}"
+    return "nsga2", f"{evaluations}, {settings}, {objectives}"
 
 
 def auto(setup: Setup) -> Strategy:

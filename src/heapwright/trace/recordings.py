@@ -91,12 +91,21 @@ class Recordings:
         """Input name → peak resident memory of the recorded program (bytes), if a replay can have its malloc."""
         if self.own_malloc and self.reference == "glibc":  # replays have another malloc than the program
             return {}
-        return {name: r.peak_resident_bytes for name, r in self.inputs.items() if r.peak_resident_bytes}
+        return {
+            name: r.peak_resident_bytes
+            for name, r in self.inputs.items()
+            if r.peak_resident_bytes and _replays_have(r.allocator)
+        }
 
     @property
     def kinds(self) -> list[RecordingKind]:
         """The kinds of the recordings, each once."""
         return list(dict.fromkeys(r.kind for r in self.inputs.values()))
+
+
+def _replays_have(malloc: str) -> bool:
+    """Returns whether a replay can have the malloc of a recording: glibc's, or that of the very library."""
+    return malloc.startswith("glibc ") or (".so" in Path(malloc).name and os.access(malloc, os.R_OK))
 
 
 def is_model(path: Path) -> bool:

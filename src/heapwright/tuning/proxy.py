@@ -39,6 +39,11 @@ _BLOCK_BYTES = 16  # overhead of an allocator for each block
 _OPERATION_BYTES = 8
 
 
+def too_slow(replay_s: float, program_s: float) -> str:
+    """The reason why replays are not worth their time (`WORTH`), from the seconds of a replay and of a run."""
+    return f"a replay takes {replay_s:.2g} s, more than half of the program's {program_s:.2g} s"
+
+
 def record_inputs(
     store: Store,
     workload: Workload,

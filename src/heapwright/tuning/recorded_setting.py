@@ -196,7 +196,7 @@ def _replayed(
             search.run([], lambda setup: strategy_of(session, setup), worth)
     feasible = search.feasible()
     if not worth() and not feasible:
-        raise HeapwrightError(f"a replay takes {replay_s():.2g} s, the program {session.run_s:.2g} s")
+        raise HeapwrightError(proxy.too_slow(replay_s(), session.run_s))
     costs = [c.costs(session.options.objectives) or () for c in feasible]
     front = [feasible[i].config for i in pareto.thin_front(costs, pareto.front(costs), _PROPOSED)]
     points = [space.point({ALLOCATOR: config.allocator, **config.settings}) for config in front]

@@ -219,7 +219,7 @@ class ReplaySearch:
         """Whether the search on replays may go on. Now and then, runs of the program check the replays."""
         replay_s, program_s = self._replay_s(search), self.session.run_s
         if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:
-            self._why = f"a replay takes {replay_s:.2g} s, the program {program_s:.2g} s"
+            self._why = proxy.too_slow(replay_s, program_s)
         if not self._why and len(search.known) >= self._next_check:
             self._check(search)
         return not self._why
