@@ -102,8 +102,9 @@ std::string breakdown_json(const TreeBreakdown& tree) {
   return json.text();
 }
 
-std::optional<std::uint64_t> at_most(std::optional<std::uint64_t> value, std::uint64_t limit) {
-  return value ? std::optional(std::min(*value, limit)) : value;
+template <class Number>
+std::optional<Number> at_most(std::optional<Number> value, std::uint64_t limit) {
+  return value ? std::optional(std::min(*value, static_cast<Number>(limit))) : value;
 }
 
 constexpr std::uint64_t kCounterError = 1 << 20;  // the kernel counts resident pages in batches for each CPU
@@ -150,8 +151,8 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   // (spawn.h).
   const bool seen = ledger.peak().rss > 0 && (vm >= peak || peak <= own_max_rss() + kCounterError);
   const auto if_seen = [seen](auto value) { return seen ? std::optional(value) : std::nullopt; };
-  json.optional("mean_rss_bytes", if_seen(ledger.mean_rss(outcome.end)));
-  // The kernel counts the peak and the readings by pages at different moments.
+  // The kernel's mark lags behind the readings by kCounterError: none of them may exceed it.
+  json.optional("mean_rss_bytes", at_most(if_seen(ledger.mean_rss(outcome.end)), peak));
   json.optional("p95_rss_bytes", seen ? at_most(ledger.rss_quantile(0.95), peak) : std::nullopt);
   json.optional("final_rss_bytes", seen ? at_most(ledger.final_rss(), peak) : std::nullopt);
   // Without mapping calls, the stacks of threads cannot be told from the heap.
@@ -171,8 +172,8 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   json.optional("massif_peak_bytes", outcome.massif_peak);
   const PssSampler* const pss = watcher.pss();
   if (pss != nullptr && pss->samples() > 0) {
-    json.count("peak_pss_bytes", pss->peak());
-    json.number("mean_pss_bytes", pss->mean(outcome.end, ledger));
+    json.count("peak_pss_bytes", std::min(pss->peak(), peak));
+    json.number("mean_pss_bytes", std::min(pss->mean(outcome.end, ledger), static_cast<double>(peak)));
     json.count("pss_samples", pss->samples());
     json.number("pss_cpu_s", pss->spent());
   } else {

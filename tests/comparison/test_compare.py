@@ -84,6 +84,7 @@ def test_a_reference_of_zero_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> No
     assert "huge_bytes" not in rows["b"].ratios
     assert rows["c"].ratios["huge_bytes"].value == 1, "it is 0 everywhere"
     assert "n/a" in markdown(found, ["huge_bytes"], ["heapwright"])
+    assert "'p\ufffdq'" in markdown(found, ["huge_bytes"], ["heapwright", "p\udcffq"]), "a name that is not UTF-8"
 
 
 def test_a_reference_that_fails_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,22 @@ TEST(Json, ReadingsThatMissedThePeakAreNull) {
   EXPECT_EQ(seen.find("\"mean_rss_bytes\": null"), std::string::npos);
 }
 
+TEST(Json, NoReadingExceedsThePeak) {
+  Ledger ledger;
+  ledger.set_root(1);
+  ledger.sample(1, 0, {.vm = 9'000'000, .rss = 1'800'000, .heap = 4'096});
+  ledger.sample(1, 1, {.vm = 9'000'000, .rss = 1'800'000, .heap = 4'096});
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.backend = Backend::kNotify;
+  outcome.end = 1;
+  outcome.max_rss = 1'700'000;  // the kernel's mark lags
+  const auto text = to_json(outcome, ledger, watcher);
+  for (const std::string key : {"peak_rss_bytes", "mean_rss_bytes", "p95_rss_bytes"}) {
+    EXPECT_NE(text.find("\"" + key + "\": 1700000"), std::string::npos) << text;
+  }
+}
+
 TEST(Json, AProgramSmallerThanTheMeterHasReadings) {
   Ledger ledger;
   ledger.set_root(1);

@@ -93,6 +93,13 @@ def test_a_library_with_another_malloc(
     assert check("exgen", linked) == ("", 0)
 
 
+def test_a_library_that_is_none(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
+    (tmp_path / "fake.so").write_text("no library")
+    assert check(f"{tmp_path}/fake.so", "true")[0] == (
+        "fake.so cannot be preloaded: the malloc of true stays that of libc.so.6 (name a library that defines malloc)"
+    )
+
+
 def test_the_hint_names_an_allocator_that_is_known(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
     needs.peer("jemalloc")
     library = Path(get_allocator("jemalloc").preload)

@@ -85,6 +85,8 @@ def test_what_is_not_loaded_is_said(heapwright: Heapwright) -> None:
     assert done.status == 0
     assert "libnothing.so  " in done.out
     assert "server, libnothing.so, 1 thread: not loaded: malloc is bound to " in done.out
+    done = heapwright(*WORDS, "-q", "--allocators", f"glibc,{library}")
+    assert "server, libnothing.so, 1 thread: not loaded: malloc is bound to " in done.err
 
 
 def test_an_allocator_against_itself(heapwright: Heapwright) -> None:

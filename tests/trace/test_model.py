@@ -264,3 +264,8 @@ def test_what_makes_a_trace_up_ends_with_who_asked(trace: Path, tmp_path: Path) 
     ended, _, _ = select.select([maker], [], [], 60)
     os.close(maker)
     assert ended
+
+
+def test_the_next_command_can_be_pasted(trace: Path, tmp_path: Path) -> None:
+    model = tmp_path / "my model.json"
+    assert heapwright("fit", trace, "-o", model).stdout.endswith(f"next: heapwright synth '{model}'\n")

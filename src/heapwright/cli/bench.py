@@ -22,6 +22,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.output_files import output_file
 from heapwright.errors import INTERRUPTED, UsageError
+from heapwright.terminal_text import warn
 
 _FULL, _QUICK = (1, 2, 4, 8), (1, 2)
 _TIMEOUT, _QUICK_TIMEOUT = 60.0, 10.0
@@ -129,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(args: argparse.Namespace, found: Any) -> None:
-    from heapwright.report.benchmarks import csv_text, latex, markdown, suite_json, text
+    from heapwright.report.benchmarks import csv_text, failures, latex, markdown, suite_json, text
 
     if args.csv:
         write_text(args.csv, csv_text(found))
@@ -145,3 +146,6 @@ def _write(args: argparse.Namespace, found: Any) -> None:
         write_plots(found, args.plots)
     if not args.quiet and not writes_stdout(args):
         print(text(found, shutil.get_terminal_size((80, 24)).columns), end="")
+    else:
+        for line in failures(found):
+            warn(line)

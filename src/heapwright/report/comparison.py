@@ -156,7 +156,7 @@ def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence
         "",
         f"{_title(comparison)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc']}.",
     ]
-    lines += ["", f"    {shlex.join(reproduce)}", ""]
+    lines += ["", f"    {visible(shlex.join(reproduce))}", ""]
     return "\n".join(lines)
 
 

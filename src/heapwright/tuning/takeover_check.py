@@ -89,6 +89,9 @@ def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str
     if not others:
         return ""
     known = {os.path.realpath(a.path): a.name for a in reversed(find_allocators().values()) if a.path}
+    if allocator.preload and known.get(others[0]) == "glibc":
+        stays = f"the malloc of {Path(program).name} stays that of {Path(others[0]).name}"
+        return f"{allocator.name} cannot be preloaded: {stays} (name a library that defines malloc)"
     who, instead = Path(others[0]).name, f"the malloc it has can be used: --allocator {known.get(others[0], others[0])}"
     itself = read_program(others[0])
     if itself is not None and itself.loader:
