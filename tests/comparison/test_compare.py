@@ -87,6 +87,26 @@ def test_a_reference_of_zero_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> No
     assert "'p\ufffdq'" in markdown(found, ["huge_bytes"], ["heapwright", "p\udcffq"]), "a name that is not UTF-8"
 
 
+def test_an_interrupted_comparison_keeps_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(count: int) -> FakeProgram:
+        def answer(_who: str, made: int) -> Outcome:
+            if made == count:
+                raise KeyboardInterrupt
+            return outcome()
+
+        return FakeProgram(answer)
+
+    whole = FakeProgram()
+    compare(whole, monkeypatch)
+    found = compare(stops(len(whole.made) - 1), monkeypatch)
+    assert found.interrupted
+    assert found.rounds == 4
+    assert found.reference.summary["wall_s"].n >= 6
+    assert any(text.startswith("Interrupted before its end") for text in found.warnings)
+    with pytest.raises(KeyboardInterrupt):
+        compare(stops(1), monkeypatch)
+
+
 def test_a_reference_that_fails_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     program = FakeProgram(lambda who, _: outcome(failure="exit status 1") if who == "a" else outcome())
     with pytest.raises(HeapwrightError, match="the command fails under a, the reference: exit status 1"):

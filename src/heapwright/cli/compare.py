@@ -26,6 +26,7 @@ from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options, meter_options
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
+from heapwright.errors import INTERRUPTED
 from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     else:
         for text in [*failures(found), *found.warnings]:
             warn(text)
+    if found.interrupted:
+        return INTERRUPTED
     return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1
 
 

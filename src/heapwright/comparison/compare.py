@@ -79,6 +79,7 @@ class Comparison:
         recordings: the recordings that were replayed in place of the program; None for a program.
         host: description of the machine.
         fixed_time: whether the load of a server runs for a fixed time, so that times cannot be compared.
+        interrupted: whether the user stopped it before its end; then `rounds` are those that began.
     """
 
     rows: list[Row]
@@ -87,6 +88,7 @@ class Comparison:
     recordings: Recordings | None = None
     host: dict[str, Any] = field(default_factory=describe_host)
     fixed_time: bool = False
+    interrupted: bool = False
 
     @property
     def reference(self) -> Row:
@@ -144,11 +146,13 @@ class Comparer:
         self._own_malloc: list[str] = []  # the libraries of the program's own malloc, which glibc's has replaced
 
     def run(self, rounds: int) -> Comparison:
-        """Run the warm-ups, then the rounds.
+        """Run the warm-ups, then the rounds. After Ctrl-C, return the results so far, if there are any.
 
         Raises:
             HeapwrightError: the reference itself fails, or nothing can be run.
+            KeyboardInterrupt: the user stopped it before the first run that counts.
         """
+        interrupted = False
         with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
             self._executor = self._make_executor(Path(folder) / "references")
             if self.embedded is not None:
@@ -162,14 +166,21 @@ class Comparer:
             usable = sum(not row.failure for row in self.rows)
             self.progress.phase("compare", rounds * usable * len(self.workload.inputs))
             runner = self.machines.for_program(self._executor, timed=True)
-            run_batches(runner, rounds, self._round, self._measured)
+            try:
+                run_batches(runner, rounds, self._round, self._measured)
+            except KeyboardInterrupt:
+                rounds, interrupted = len({number for number, _ in self.rows[0].runs}), True
+                if not rounds:
+                    raise
         for row in self.rows:
             self._summarise(row, rounds)
         fixed, doubt = self._load_time()
         warnings = [*self._warnings(), *filter(None, [fixed or doubt])]
         recordings = self.recorded[0] if self.recorded else None
         host = self.machines.host or {**describe_host(), **self.workload.where()}
-        return Comparison(self.rows, rounds, warnings, recordings, host, bool(fixed))
+        if interrupted:
+            warnings.append("Interrupted before its end: the figures are those of the runs made so far.")
+        return Comparison(self.rows, rounds, warnings, recordings, host, bool(fixed), interrupted)
 
     def _make_executor(self, references: Path) -> Executor:
         if self.recorded is None:

@@ -199,6 +199,7 @@ def comparison_json(comparison: Comparison, command: Sequence[str]) -> dict[str,
         "host": comparison.host,
         "reference": comparison.reference.allocator.name,
         "rounds": comparison.rounds,
+        "interrupted": comparison.interrupted,
         "allocators": allocators,
         "warnings": comparison.warnings,
     }
