@@ -161,6 +161,15 @@ def test_medians_over_inputs_are_explained_by_the_inputs() -> None:
     assert text.endswith("the medians are over the runs of all inputs together, the mean weighs every pair")
 
 
+def test_an_input_that_changes_the_other_way_is_named() -> None:
+    steady = [1.0 + 0.01 * (i * 7 % 10) for i in range(20)]
+    worse = (steady, [v * 1.05 for v in reversed(steady)])
+    text = noted(steady, [v * 0.8 for v in reversed(steady)], large=worse)
+    assert text.startswith("inputs differ: from −20.0% on 'default' to +5.0% on 'large'")
+    same = (steady, [v * 0.97 for v in reversed(steady)])
+    assert "inputs differ" not in noted(steady, [v * 0.8 for v in reversed(steady)], large=same)
+
+
 def test_a_gap_of_medians_within_the_interval_is_ignored() -> None:
     sides = {"": [1.0, 1.0, 1.0]}, {"": [0.71, 0.71, 1.2]}
     assert median_gap(*sides, Ratio(0.878, 0.84, 0.91), 0.005) == pytest.approx(0.71)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from heapwright.experiment.shape import groups, shapes
-from heapwright.experiment.stats import Ratio
+from heapwright.experiment.stats import ALPHA, Ratio, mean_errors
 from heapwright.units import percent
 
 _FEW = 0.1  # a group with a smaller share of the runs counts as outliers
@@ -59,7 +59,7 @@ def note(
         margin: equivalence margin of a ratio (0.005 is half a per cent).
         show: formats a value.
     """
-    sentences = []
+    sentences = _opposite_inputs(logs, ratio, margin)
     found = {name: shapes(np.asarray(group, dtype=float)[None]) for name, group in logs.items() if len(group)}
     irregular = [name for name, shape in found.items() if shape.irregular[0] and _matters(logs[name], margin)]
     grouped = False
@@ -91,6 +91,23 @@ def note(
             " the mean weighs every pair"
         )
     return "; ".join(sentences)
+
+
+def _opposite_inputs(logs: Mapping[str, Sequence[float]], ratio: Ratio, margin: float) -> list[str]:
+    """Return a sentence if an input changes in the other direction than the mean over inputs. See `note`."""
+    from scipy.stats import t
+
+    known = {name: np.asarray(group, dtype=float)[None] for name, group in logs.items() if len(group) > 1}
+    sign = 1.0 if ratio.value < 1 else -1.0
+    opposite = False
+    for group in known.values():
+        one = mean_errors(sign * group)
+        opposite |= bool(one.mean[0] - t.ppf(1 - ALPHA / 2, one.freedom[0]) * one.error[0] > math.log1p(margin))
+    if len(known) < 2 or not opposite:
+        return []
+    means = {name: math.exp(float(group.mean())) for name, group in known.items()}
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    return [f"inputs differ: from {percent(means[low])} on '{low}' to {percent(means[high])} on '{high}'"]
 
 
 def median_gap(

@@ -34,7 +34,7 @@ _UNITS = {
     "ms": {"": 1.0, "ms": 1.0, "s": 1e3},
     "1/s": {"": 1.0, "/s": 1.0},
 }
-_MIN_EXCESS = 0.05  # log ratio at which the search sees any break, however small
+_MIN_EXCESS = 0.05  # log ratio at which the search sees any break of an absolute bound, however small
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class Requirement(msgspec.Struct, frozen=True):
         if value is None or self.within(value, value):
             return 0.0
         far = abs(math.log(value / self.bound)) if value > 0 and self.bound > 0 else 1.0
-        return max(far, _MIN_EXCESS)
+        return far if self.relative else max(far, _MIN_EXCESS)  # ratios of single runs vary around their bound
 
     def judge(self, confirmed: Mapping[str, Confirmation], candidate: Candidate | None) -> RequirementResult:
         """Whether fresh runs show that the requirement is kept.
