@@ -46,7 +46,6 @@ def fitting_rows(
     blocks: Blocks,
     inputs: Sequence[Input],
     options: Options,
-    earlier_looks: int = 0,
 ) -> Rows | None:
     """The rows for which the time left can prove something; None if it cannot for a single pick.
 
@@ -60,7 +59,6 @@ def fitting_rows(
         blocks: its budget and its typical run say how much time there is.
         inputs: the inputs to run.
         options: the study's options.
-        earlier_looks: how often results were shown before; each needs a smaller p value (`confirmation.judge`).
     """
     in_time = math.inf
     a_run = len(inputs) * blocks.typical.seconds
@@ -74,7 +72,7 @@ def fitting_rows(
         (picks[:1], ()),
     ):
         rows = {c.id for c in [*chosen, *beside]}
-        needed = pairs_needed(len(inputs), len(rows) * len(options.objectives) << earlier_looks)
+        needed = pairs_needed(len(inputs), len(rows) * len(options.objectives))
         if not rows or (beside and needed > options.pairs_max):
             continue
         fits = in_time / (1 + len(rows))

@@ -211,8 +211,7 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     inputs, options = session.workload.test, session.options
     configs = list({c.id: c for c in final.values()}.values())  # two picks may be one configuration
     advice = {name: c for name, c in usual_advice(session).items() if not c.is_default}
-    looks = len(session.store.meta.confirm_looks)
-    rows = fitting_rows(configs, list(advice.values()), session.blocks, inputs, options, looks)
+    rows = fitting_rows(configs, list(advice.values()), session.blocks, inputs, options)
     chosen = {c.id for c in [*rows.picks, *rows.references]} if rows else set()
     session.store.update(
         picks={name: config.id for name, config in final.items() if config.id in chosen},
@@ -230,7 +229,7 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     if rows is not None:
         pairs = confirm(session.default, rows, session.blocks, inputs, options)
         tests = (len(rows.picks) + len(rows.references)) * len(options.objectives)
-        fewest = pairs_needed(len(inputs), tests << looks)
+        fewest = pairs_needed(len(inputs), tests)
         if session.budget.limited and pairs < fewest:  # runs were slower than expected
             needs = {"pairs": fewest, "seconds": 2 * fewest * len(inputs) * session.run_s, "run_s": session.run_s}
             session.store.update(too_short={**needs, "searched": float(searched)})
