@@ -286,7 +286,7 @@ def test_a_setting_is_explained_with_its_size(tmp_path: Path) -> None:
     text = said(written(tmp_path, view()))
     assert "134217728128 MiB" in text  # two lines of one cell
     assert "Requests of at least this size get a mapping of their own. Default: 131072 B." in text
-    assert "removed these settings, because the pick was no worse without them: mxfast=0." in text
+    assert "removed these settings, because the pick was not shown to be worse without them: mxfast=0." in text
 
 
 def test_what_was_run_is_written_for_people(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from heapwright.experiment.records import StoredRun, by_block, metrics_by_input
 from heapwright.experiment.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study import agreement
+from heapwright.study.cautions import hazards_of, warnings_of
 from heapwright.study.claim import (
     SEARCH_ONLY,
-    already_zero_text,
     headline,
     pick_claim,
     predicted_effect,
@@ -39,7 +39,7 @@ from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
-from heapwright.study.options import NOISY_SPREAD, SHORT_RUN_S, Options
+from heapwright.study.options import Options
 from heapwright.study.policy import aims_of, requirements_of
 from heapwright.study.prefix import chosen_prefix, sentence, with_objection
 from heapwright.study.program import program_of
@@ -74,7 +74,6 @@ _SEARCHED = (
     Phase.SHORTLIST,
     Phase.LANDSCAPE,
 )
-_MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
 
 class ClaimBasis(NamedTuple):
@@ -115,6 +114,7 @@ def view_of(store: Store) -> StudyView:
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
     calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
+    noise = _noise(calibrated)
     searched = [r for r in runs if r.phase in _SEARCHED]
     replays = [r for r in runs if r.phase == Phase.REPLAY]
     candidates, predicted = _candidates_of(runs, configs)
@@ -144,16 +144,16 @@ def view_of(store: Store) -> StudyView:
         meter=next((str(r.extra["meter"]) for r in runs if "meter" in r.extra), ""),
         objectives=[METRICS[key].key for key in options.objectives],
         baseline=_summaries(calibrated),
-        noise=_noise(calibrated),
+        noise=noise,
         default=default,
         evaluations=evaluations,
         front=front,
         picks=picks,
         claim=landscape_claim(landscape) if landscape else _claim(store, picks, options, recordings),
         series=_series(runs, default, picks),
-        hazards=_hazards(picks, params, runtime_params, runs, meta.host),
+        hazards=hazards_of(picks, params, runtime_params, runs, meta.host),
         warnings=[
-            *_warnings(runs, calibrated, options, picks),
+            *warnings_of(runs, calibrated, noise, options, picks),
             *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
             *dropped,
             *([not_repeated_sentence(meta.strayed)] if meta.strayed else []),
@@ -171,7 +171,7 @@ def view_of(store: Store) -> StudyView:
         quality=quality_of(evaluations, runs, configs, options),
         warm=len(meta.warm or []),
         landscape=landscape,
-        proxy=_proxy(store, options, candidates, predicted, _noise(calibrated)),
+        proxy=_proxy(store, options, candidates, predicted, noise),
         workers=msgspec.convert(meta.cluster.get("workers", []), list[Worker]),
         references=usual,
         stages=stages_of(store, runs),
@@ -380,72 +380,3 @@ def _series(runs: list[StoredRun], default: Config, picks: dict[PickName, Pick])
             if run.series and name not in found:
                 found[name] = Series(*(run.series.get(k, []) for k in ("t", "rss", "heap", "vm", "huge")))
     return found
-
-
-def _hazards(
-    picks: dict[PickName, Pick],
-    params: dict[tuple[str, str], ParamSpec],
-    runtime_params: dict[str, ParamSpec],
-    runs: list[StoredRun],
-    host: dict[str, Any],
-) -> list[str]:
-    found: dict[str, None] = {}
-    for pick in picks.values():
-        names = " and ".join(p.name for p in picks.values() if p.config.id == pick.config.id)
-        for key, value in pick.config.settings.items():
-            spec = params.get((pick.config.allocator, key)) or runtime_params.get(key)
-            if spec and (risk := spec.risks(value)):
-                found[f"{key}={value} ({names} pick): {risk}"] = None
-        limit = host.get("max_map_count")
-        mappings = max((r.extra.get("maps") or 0 for r in runs if r.config == pick.config.id), default=0)
-        if limit and mappings >= _MAPS_SHARE * limit:
-            found[
-                f"The {names} pick had {mappings} memory mappings at once; the kernel allows {limit}"
-                " (vm.max_map_count), and a larger input may need more: then malloc fails."
-            ] = None
-    return list(found)
-
-
-def _warnings(
-    runs: list[StoredRun],
-    calibrated: list[StoredRun],
-    options: Options,
-    picks: dict[PickName, Pick],
-) -> list[str]:
-    found: dict[str, None] = {}
-    digests: dict[str, set[str]] = {}
-    for run in runs:
-        if run.config == 1 and run.phase != Phase.REPLAY and run.digest:
-            digests.setdefault(run.input, set()).add(run.digest)
-    for name, seen in digests.items():
-        if len(seen) > 1:
-            on = f" on input '{name}'" if name != "default" else ""
-            found[
-                f"The default's output differs from run to run{on}, so equal output was not required"
-                " (a workload file can compare files, or ask a command)."
-            ] = None
-    noise = _noise(calibrated)
-    for metric in options.objectives:
-        if calibrated and not any(r.metrics.get(metric) for r in calibrated):
-            found[already_zero_text(metric)] = None
-        if noise.get(metric, 0) > NOISY_SPREAD:
-            found[f"{METRICS[metric].label} varied by {noise[metric]:.0%} between runs of the default."] = None
-    walls = [w for r in calibrated if (w := r.metrics.get("wall_s")) is not None]
-    if walls and min(walls) < SHORT_RUN_S:
-        found[
-            f"The command runs for less than {1000 * SHORT_RUN_S:.0f} ms: process start-up dominates the measurement."
-        ] = None
-    for name, pick in picks.items():
-        failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
-        if failures:
-            found[f"The {name} pick failed in a run: {failures[0]}. Do not use it."] = None
-        for metric in options.objectives:
-            c = pick.confirmed.get(metric)
-            if c is not None and c.note:
-                found[f"{METRICS[metric].label} of the {name} pick: {c.note}."] = None
-        if not pick.minified and options.minify and not options.search_only:
-            found[f"There was no time to try each setting of the {name} pick: some may do nothing."] = None
-    for run in runs:
-        for text in run.extra.get("warnings", []):
-            found[text] = None
-    return list(found)
