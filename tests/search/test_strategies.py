@@ -178,7 +178,7 @@ def test_auto_is_what_it_chose(budget: int, method: str) -> None:
     setup = Setup(SPACES["mixed"], 2, budget, 1)
     assert choose(setup)[0] == method
     assert make_strategy("auto", setup).ask() == make_strategy(method, setup).ask()
-    assert choose(Setup(SPACES["mixed"], 2, 1, 1))[1].startswith("1 evaluation is few for ")
+    assert choose(Setup(SPACES["mixed"], 2, 1, 1))[1].startswith("a budget of 1 evaluation is small for ")
 
 
 def test_the_default_method_asks_for_nothing() -> None:

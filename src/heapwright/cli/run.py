@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     if instead:
         say(f"{config.allocator} is loaded from {instead}, because the study's library is not on this machine")
     library = instead or config.env.get("LD_PRELOAD", "").partition(":")[0]
-    if config.is_default and args.pick is None:
+    if config.is_default and not config.env and args.pick is None:
         says = "proves" if recordings is None else "predicts"
-        say(f"{args.study} {says} no gain, so the program runs with the study's default")
+        say(f"{args.study} {says} no gain, so the program runs with nothing changed")
     elif recordings is not None:
         if verified is None or verified["verdict"] != "holds":
             say(f"predicted by replays, not proven: 'heapwright verify {args.study} -- CMD' proves it")
