@@ -113,6 +113,10 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(there: Heapwrigh
     assert done.status == 2
     assert "give the real load: -- CMD" in done.err
 
+    changed = 'echo "$GLIBC_TUNABLES $LD_PRELOAD $MALLOC_ARENA_MAX"'
+    shutil.copy(there.folder / "s.study", there.folder / "lost.study")
+    done = there("verify", "lost.study", "--", "sh", "-c", changed)
+    assert "its output differs from the default's" in done.out, "outputs are compared, though those of replays are not"
     done = there("verify", "s.study", "--json", "v.json", "--", "./prog")
     assert done.status == 0, done.out + done.err
     assert done.out.startswith("The gain is proven: peak resident memory ")

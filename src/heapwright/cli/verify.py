@@ -121,7 +121,7 @@ def _verify(args: argparse.Namespace) -> int:
         )
     if given:
         identity = ProgramIdentity(allocators=identity.allocators)
-    with _workload(args, view.workload) as workload:
+    with _workload(args, view.workload if view.recordings is None else {}) as workload:
         if workload.file.prefix is None:
             workload = with_prefix(workload, view.prefix)
         if workload.file.prefix is not None and (why := whole_only(workload.file)):
@@ -155,7 +155,7 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
 
     Args:
         args: the command line.
-        studied: the study's workload. A command without such options gets its standard input, statuses of success,
+        studied: the study's workload; empty for a study of recordings. A command without such options gets its standard input, statuses of success,
             environment and the way in which outputs are compared.
     """
     import tempfile
@@ -169,7 +169,7 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
             args.success = studied.get("success")
         with open_workload(args, before=studied.get("stdin") or "") as workload:
             check_stdin(workload)
-            if args.workload is None:
+            if args.workload is None and studied:
                 before = file_of(studied)
                 file = msgspec.structs.replace(workload.file, env=before.env, output=before.output)
                 workload = dataclasses.replace(workload, file=file)
