@@ -18,7 +18,6 @@ import pytest
 from heapwright.campaign.definition import load_definition
 from heapwright.campaign.run import is_done
 from heapwright.cluster.searches import demands_of
-from tests import needs
 
 from ..processes import runs, wait_for
 from .farm import Farm, free_port
@@ -69,12 +68,12 @@ def title(study: Path) -> str:
     return f"{program}, {method}, seed {seed}, budget {budget}"
 
 
-@pytest.mark.longer
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_searches_on_workers_are_those_of_one_machine(
     shared_farm: Farm, program: Callable[..., Path], tmp_path: Path
 ) -> None:
-    studies = prepare(tmp_path, program, 6, METHODS[: needs.repeats(2, 1)])
+    studies = prepare(tmp_path, program, 6, METHODS)
     done = experiment(tmp_path, "--cluster", shared_farm.address)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader((tmp_path / "e/searches.csv").open()))

@@ -36,6 +36,7 @@ def workers(*mib: float) -> Iterator[list[str]]:
         yield found
 
 
+@pytest.mark.long
 def test_a_planted_gain_is_found_and_the_page_shows_it(heapwright: Heapwright, tmp_path: Path) -> None:
     with workers(60, 40) as (control, treatment):
         done = heapwright(

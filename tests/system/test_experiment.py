@@ -79,6 +79,7 @@ options = ["--proxy", "none", "--no-runtime"]
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_recordings_and_models_are_searched_by_replays(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     folder = heapwright.folder
     shutil.copy(program("tiny_blocks", "-DBLOCKS=20000"), folder / "prog")

@@ -29,6 +29,7 @@ def test_a_program_whose_calls_depend_on_the_malloc_is_not_searched_on_replays(
     assert rows(tmp_path / "s.study", "SELECT count(*) FROM run") == before
 
 
+@pytest.mark.long
 def test_a_program_that_only_asks_for_usable_sizes_is_searched_on_replays(
     heapwright: Heapwright, program: Callable[..., Path], tmp_path: Path
 ) -> None:
