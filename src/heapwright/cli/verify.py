@@ -155,8 +155,8 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
 
     Args:
         args: the command line.
-        studied: the study's workload; empty for a study of recordings. A command without such options gets its standard input, statuses of success,
-            environment and the way in which outputs are compared.
+        studied: the study's workload; empty for a study of recordings. A command without such options gets its standard
+            input, statuses of success, environment and the way in which outputs are compared.
     """
     import tempfile
 
