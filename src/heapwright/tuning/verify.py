@@ -367,25 +367,28 @@ def _verdict(found: Verification) -> str:
         return f"{holds}: {both} ({found.pairs} fresh pairs).{but}"
     if found.state == "undecided":
         after = f"Undecided after {found.pairs} pairs in {show_seconds(found.wall_s)}"
-        unclear = " and ".join(
-            f"{METRICS[m].label} is {100 * (1 - bound):.1f}% lower"
-            if bound < 1
-            else f"{METRICS[m].label} is at most {100 * (bound - 1):.1f}% higher"
-            for m, bound in found.bounds.items()
-            if found.states[m] == "undecided"
-        )
+        unclear = " and ".join(_bounds_in(found, "undecided", "is {:.1f}% lower", "is at most {:.1f}% higher"))
         asked = f" Not clear, by an interval wider than 95% for repeated looks: whether {unclear}." if unclear else ""
         return f"{after}: {both}.{asked} A longer --max-time may tell."
     any_more = "" if found.predicted else " any more"
-    why = "; ".join(
-        f"{METRICS[m].label} is not {100 * (1 - bound):.1f}% lower{any_more}"
-        if bound < 1
-        else f"{METRICS[m].label} is more than {100 * (bound - 1):.1f}% higher"
-        for m, bound in found.bounds.items()
-        if found.states[m] == "lost"
-    )
+    why = "; ".join(_bounds_in(found, "lost", f"is not {{:.1f}}% lower{any_more}", "is more than {:.1f}% higher"))
     why = why or "a requirement is not met"
     return f"{lost_text}: {why}: {both} ({found.pairs} fresh pairs)."
+
+
+def _bounds_in(found: Verification, state: State, lower: str, higher: str) -> list[str]:
+    """The bounds of the objectives in a state, such as 'CPU time is not 10.6% lower'.
+
+    Args:
+        found: the verification.
+        state: of the objectives to name.
+        lower, higher: the words for a bound below 1, and for another one; both with a place for the per cent.
+    """
+    return [
+        f"{METRICS[metric].label} {(lower if bound < 1 else higher).format(100 * abs(bound - 1))}"
+        for metric, bound in found.bounds.items()
+        if found.states[metric] == state
+    ]
 
 
 def _change(c: Confirmation) -> str:
