@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from heapwright.experiment.shape import groups, shapes
-from heapwright.experiment.stats import ALPHA, Ratio, mean_errors
+from heapwright.experiment.stats import Ratio, ratio_interval
 from heapwright.units import percent
 
 _FEW = 0.1  # a group with a smaller share of the runs counts as outliers
@@ -95,19 +95,14 @@ def note(
 
 def _opposite_inputs(logs: Mapping[str, Sequence[float]], ratio: Ratio, margin: float) -> list[str]:
     """Return a sentence if an input changes in the other direction than the mean over inputs. See `note`."""
-    from scipy.stats import t
-
-    known = {name: np.asarray(group, dtype=float)[None] for name, group in logs.items() if len(group) > 1}
-    sign = 1.0 if ratio.value < 1 else -1.0
-    opposite = False
-    for group in known.values():
-        one = mean_errors(sign * group)
-        opposite |= bool(one.mean[0] - t.ppf(1 - ALPHA / 2, one.freedom[0]) * one.error[0] > math.log1p(margin))
-    if len(known) < 2 or not opposite:
+    changes = {name: ratio_interval({name: group}, 0) for name, group in logs.items() if len(group) > 1}
+    opposite = any(c.low > 1 + margin if ratio.value < 1 else c.high < 1 - margin for c in changes.values())
+    if len(changes) < 2 or not opposite:
         return []
-    means = {name: math.exp(float(group.mean())) for name, group in known.items()}
-    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    return [f"inputs differ: from {percent(means[low])} on '{low}' to {percent(means[high])} on '{high}'"]
+    low, high = (choose(changes, key=lambda name: changes[name].value) for choose in (min, max))
+    return [
+        f"inputs differ: from {percent(changes[low].value)} on '{low}' to {percent(changes[high].value)} on '{high}'"
+    ]
 
 
 def median_gap(
