@@ -218,21 +218,25 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
         unconfirmed=[name for name, config in final.items() if config.id not in chosen],
         references={name: c.id for name, c in advice.items() if c.id in chosen},
     )
-    needed = pairs_needed(len(inputs), len(options.objectives))
-    # The needs of a confirmation of one pick: pairs of each input, and seconds for all of them.
-    needs = {"pairs": needed, "seconds": 2 * needed * len(inputs) * session.run_s, "run_s": session.run_s}
+
+    def note_too_short(tests: int) -> None:
+        """Store what a confirmation with so many tests needs: pairs of each input, and seconds of one pick's pairs."""
+        pairs = pairs_needed(len(inputs), tests)
+        needs = {"pairs": pairs, "seconds": 2 * pairs * len(inputs) * session.run_s, "run_s": session.run_s}
+        session.store.update(too_short={**needs, "searched": float(searched)})
+
     method = session.store.meta.method.get("name", options.method)  # 'auto' may have chosen a grid
     # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may be that small).
     too_short = session.budget.limited and ((rows is None and bool(final)) or not searched)
     few = rows is None and 0 < searched < opt.ENOUGH_EVALUATIONS and method != "grid"
-    session.store.update(too_short={**needs, "searched": float(searched)} if too_short or few else None)
+    session.store.update(too_short=None)
+    if too_short or few:
+        note_too_short(len(options.objectives))
     if rows is not None:
         pairs = confirm(session.default, rows, session.blocks, inputs, options)
         tests = (len(rows.picks) + len(rows.references)) * len(options.objectives)
-        fewest = pairs_needed(len(inputs), tests)
-        if session.budget.limited and pairs < fewest:  # runs were slower than expected
-            needs = {"pairs": fewest, "seconds": 2 * fewest * len(inputs) * session.run_s, "run_s": session.run_s}
-            session.store.update(too_short={**needs, "searched": float(searched)})
+        if session.budget.limited and pairs < pairs_needed(len(inputs), tests):  # runs were slower than expected
+            note_too_short(tests)
 
 
 def usual_advice(session: Session) -> dict[str, Config]:
