@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from heapwright.campaign.definition import Cell, Definition
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
+from heapwright.experiment.phases import OF_REPLAYS, Phase
 from heapwright.experiment.stats import ALPHA, holm
 from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.export import EvaluationRun, evaluation_runs
@@ -182,7 +182,7 @@ def search_evaluations(runs: Sequence[EvaluationRun]) -> list[SearchEvaluation]:
 
 
 def _mean_ratios(runs: Sequence[EvaluationRun]) -> dict[str, float]:
-    own = [r.ratios for r in runs if r.stage not in (Phase.REPLAY, Phase.REPLAY_WITH_RUNTIME, Phase.REPLAY_PICK)]
+    own = [r.ratios for r in runs if r.stage not in OF_REPLAYS]
     logs: dict[str, list[float]] = {}
     for key, ratio in (item for ratios in own for item in ratios.items()):
         if ratio > 0:

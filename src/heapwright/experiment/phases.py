@@ -35,3 +35,7 @@ class Phase(StrEnum):
     def ends(metric: str) -> str:
         """The phase in which the lowest and the highest point of a landscape in this metric run again."""
         return f"ends.{metric}"
+
+
+# Phases whose runs are replays, not runs of the program.
+OF_REPLAYS: tuple[str, ...] = (Phase.REPLAY, Phase.REPLAY_WITH_RUNTIME, Phase.REPLAY_PICK)

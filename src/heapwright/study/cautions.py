@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heapwright.allocators.space_spec import ParamSpec
-from heapwright.experiment.phases import Phase
+from heapwright.experiment.phases import OF_REPLAYS
 from heapwright.experiment.records import StoredRun
 from heapwright.metrics import METRICS
 from heapwright.study.claim import already_zero_text
@@ -68,7 +68,7 @@ def warnings_of(
     found: dict[str, None] = {}
     digests: dict[str, set[str]] = {}
     for run in runs:
-        if run.config == 1 and run.phase != Phase.REPLAY and run.digest:
+        if run.config == 1 and run.phase not in OF_REPLAYS and run.digest:
             digests.setdefault(run.input, set()).add(run.digest)
     for name, seen in digests.items():
         if len(seen) > 1:
