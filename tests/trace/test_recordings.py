@@ -14,7 +14,7 @@ import pytest
 
 from heapwright.allocators.registry import find_allocators, library_folder
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.replays import ReplayExecutor, recorded_replays
+from heapwright.experiment.replays import ReplayExecutor, Replays, recorded_replays
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.model import fit, to_text
 from heapwright.trace.recordings import (
@@ -27,6 +27,7 @@ from heapwright.trace.recordings import (
     reference_allocator,
 )
 from heapwright.trace.replay import Ready, Replayed, replay_once
+from heapwright.workload.model import Input
 from tests import needs
 from tests.trace.recording import heapwright_record
 
@@ -127,6 +128,15 @@ def test_every_kind_is_replayed_by_the_executor(traces: Path, name: str) -> None
     assert plain.digest == "", "replays print nothing that could be compared"
 
 
+RESIDENT = ("peak_rss_bytes", "mean_rss_bytes")
+
+
+def resident(replays: Replays, input_: Input, env: dict[str, str]) -> dict[str, float]:
+    """The resident memory of one replay, in bytes, by metric."""
+    metrics = replays.run(input_, env).run.metrics
+    return {metric: value for metric in RESIDENT if (value := metrics[metric]) is not None}
+
+
 def test_memory_beside_malloc_is_added_to_replays(program: Callable[..., Path], traces: Path, tmp_path: Path) -> None:
     own = program("tiny_blocks", "-DBLOCKS=50000", "-DOWN_BYTES=8388608")
     assert heapwright_record("-o", "own.hwt", "--", own, folder=tmp_path).returncode == 0
@@ -144,14 +154,14 @@ def test_memory_beside_malloc_is_added_to_replays(program: Callable[..., Path], 
         recorded_replays(workload, MeterOptions()) as plain,
         recorded_replays(workload, MeterOptions(), facts.program_peaks) as replays,
     ):
-        default, other = (replays.run(workload.inputs[0], env).run.metrics for env in ({}, exgen))
-        bare, bare_other = (plain.run(workload.inputs[0], env).run.metrics for env in ({}, exgen))
+        default, other = (resident(replays, workload.inputs[0], env) for env in ({}, exgen))
+        bare, bare_other = (resident(plain, workload.inputs[0], env) for env in ({}, exgen))
         model = [r.run(workload.inputs[1], {}).run.metrics["peak_rss_bytes"] for r in (replays, plain)]
     assert default["peak_rss_bytes"] == pytest.approx(peak, abs=1 << 20), "the program's own peak"
-    for metric in ("peak_rss_bytes", "mean_rss_bytes"):
-        beside = default[metric] - bare[metric]  # type: ignore[operator]
-        assert beside > 6 << 20
-        assert other[metric] - bare_other[metric] == pytest.approx(beside, abs=1 << 20), metric  # type: ignore[operator]
+    for metric in RESIDENT:
+        outside = default[metric] - bare[metric]
+        assert outside > 6 << 20
+        assert other[metric] - bare_other[metric] == pytest.approx(outside, abs=1 << 20), metric
     assert model[0] == pytest.approx(model[1], abs=1 << 20)
 
 

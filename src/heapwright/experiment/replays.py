@@ -54,7 +54,7 @@ class Replays:
         self.environ = environ
         self.folder = folder
         self.program_peaks = dict(program_peaks or {})
-        self._beside_malloc: dict[str, float] = {}  # input name → bytes to add to resident memory
+        self._outside_malloc: dict[str, float] = {}  # input name → bytes to add to resident memory
         self._ready: dict[str, Ready] = {}
         self._files = ExitStack()
         self._preparing = threading.Lock()
@@ -76,11 +76,11 @@ class Replays:
         """
         self.prepare(input_)  # only now: all replays of an input may be stored already
         outcome = self._replay(input_, env, pad, stop)
-        beside = self._beside_malloc.get(input_.name, 0.0)
+        outside = self._outside_malloc.get(input_.name, 0.0)
         for metric in _RESIDENT:
             value = outcome.run.metrics.get(metric)
             if value is not None:
-                outcome.run.metrics[metric] = value + beside
+                outcome.run.metrics[metric] = value + outside
         return outcome
 
     def _replay(self, input_: Input, env: Mapping[str, str], pad: int, stop: threading.Event | None) -> Outcome:
@@ -104,8 +104,8 @@ class Replays:
                 self._ready[input_.name] = self._files.enter_context(ready_of(self.traces[input_.name], self.folder))
                 if input_.name in self.program_peaks:
                     metrics = self._replay(input_, {}, 0, None).run.metrics
-                    beside = self.program_peaks[input_.name] - (metrics.get("peak_rss_bytes") or math.inf)
-                    self._beside_malloc[input_.name] = max(0.0, beside)
+                    outside = self.program_peaks[input_.name] - (metrics.get("peak_rss_bytes") or math.inf)
+                    self._outside_malloc[input_.name] = max(0.0, outside)
 
 
 def recorded_replays(
