@@ -14,7 +14,7 @@
 4. Instances differ without any treatment. With two or more instances on both sides, the interval is also at least that
    of Welch's test between the instances' means. With one, or with one number for a whole group, nothing in the data
    tells this difference from the treatment's; the bound of the mean allows for one of the standard deviation
-   `_ALLOWED`, and the result says so.
+   `ALLOWED`, and the result says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heapwright.canary.blocks import RatioSeries
 from heapwright.canary.level import fit_level
 
 FIRST_LOOK = 15  # blocks
-_ALLOWED = 0.006  # of the log ratio of two equal instances that hold their level; seen on pairs of equal services
+ALLOWED = 0.006  # of the log ratio of two equal instances that hold their level; seen on pairs of equal services
 _TREND_ALPHA = 0.05
 _END = 0.1
 
@@ -96,7 +96,7 @@ def judge(blocks: RatioSeries, margin: float) -> Result:
     count = FIRST_LOOK << (looks - 1)
     spent = _spent_at(looks)
     between = _between(blocks, count, _BETWEEN)
-    allowed = _ALLOWED if between is None else 0.0
+    allowed = ALLOWED if between is None else 0.0
     middle, low, high, drift = _bounds(every[:count], spent, allowed)
     if between is not None:
         low, high = min(low, middle - between), max(high, middle + between)

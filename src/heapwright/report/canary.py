@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from heapwright.canary.judge import Result
+from heapwright.canary.judge import ALLOWED, Result
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
@@ -69,7 +69,7 @@ def notes(found: CanaryState) -> list[str]:
         names = ", ".join(visible(name) for name in found.header.numbers)
         lines.append(
             f"Each group has one value of {names}. So differences between instances of a group are not in the interval;"
-            " those above 0.6 % are part of the result."
+            f" those above {100 * ALLOWED:g} % are part of the result."
         )
     if abs(found.control_older_s) > found.sampled_s:
         older, younger = ("control", "treatment") if found.control_older_s > 0 else ("treatment", "control")
