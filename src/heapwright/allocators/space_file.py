@@ -124,7 +124,7 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
 
 
 def _pair_trouble(pair: str, sharing: int) -> str:
-    """Return what is wrong with the notation of a setting, or empty.
+    """Return the fault of a setting's notation, or an empty text.
 
     Args:
         pair: the notation.

@@ -40,7 +40,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_measuring(args: argparse.Namespace) -> None:
-    """Refuse a back end that cannot do what the other options demand, and warn if instructions cannot be counted.
+    """Refuse a back end that does not fit the other options, and warn if instructions cannot be counted.
 
     Raises:
         UsageError: --massif needs another back end.

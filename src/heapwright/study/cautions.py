@@ -1,4 +1,4 @@
-"""Collects what a user must know about a study's picks and measurements: hazards of settings, and warnings."""
+"""Collects the cautions of a study: hazards of its picks' settings, and warnings about its measurements."""
 
 from __future__ import annotations
 
