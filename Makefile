@@ -27,7 +27,7 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: build dev run bench docs man platforms test-platforms test test-bare torture results lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64 test-arm64-units wheels test-wheels release peers format lock sbom clean help
+.PHONY: packages build dev run bench docs man platforms test-platforms test test-bare torture results lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64 test-arm64-units wheels test-wheels release peers format lock sbom clean help
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz results lint sanitize analyze peers platforms test-platforms test-arm64 test-arm64-units wheels test-wheels native format lock sbom release clean"
@@ -43,6 +43,8 @@ build/.system:
 build/.system-test: tools/setup
 	@mkdir -p build
 	@tools/setup test && touch $@
+
+packages: build/.system build/.system-test
 
 $(VENV)/.dependencies: requirements.lock build/.system
 	@tools/venv $(PYTHON) $(VENV)
@@ -187,6 +189,7 @@ endif
 
 # Analyses the native sources statically. Each suppression has its reason beside it.
 analyze: native
+	$(BIN)/python tools/tidy.py --analyzer $(NATIVE) $$(git ls-files 'native/*.cpp')
 	@tools/setup torture
 	cppcheck --quiet --enable=warning,performance,portability --inline-suppr --error-exitcode=1 -j 2 --std=c++20 \
 	  --suppressions-list=native/cppcheck.txt --suppress='*:/usr/*' --project=$(NATIVE)/compile_commands.json -i tests
@@ -212,9 +215,10 @@ lint: build native
 	$(BIN)/python tools/tidy.py $(NATIVE) $$(git ls-files 'native/*.cpp')
 
 # Runs all linters and tests, and prints the time of each part and which takes longest. A part that has run is not made
-# again for the next one. The output of the last part ends with the longest tests.
+# again for the next one. The packages come first, because `build` uses their ccache. The output of the last part ends
+# with the longest tests.
 test:
-	@at=$$(date +%s); took=; most=-1; longest=; made=; for part in build native lint native-test unit-test; do \
+	@at=$$(date +%s); took=; most=-1; longest=; made=; for part in packages build native lint native-test unit-test; do \
 	  $(MAKE) --no-print-directory $$made $$part || exit; made="$$made -o $$part"; now=$$(date +%s); spent=$$((now - at)); at=$$now; \
 	  took="$$took$${took:+, }$$part $$spent s"; [ $$spent -le $$most ] || { most=$$spent; longest=$$part; }; done; \
 	  echo "make test passed: $$took; longest: $$longest"

@@ -1,9 +1,12 @@
 """Runs clang-tidy on the sources that changed since clang-tidy last passed them, on all cores.
 
-    .venv/bin/python tools/tidy.py BUILD SOURCE...
+    .venv/bin/python tools/tidy.py [--analyzer] BUILD SOURCE...
+
+The checks are those of .clang-tidy without clang-analyzer-*, which takes four times as long as all others together.
+With --analyzer they are clang-analyzer-* alone: `make lint` leaves them out, `make analyze` runs them.
 
 BUILD is the build folder of CMake, with compile_commands.json. The exit status is 1 if clang-tidy
-finds anything. BUILD/tidy has an empty file for each source that passed. Its name is a hash of
+finds anything. BUILD/tidy (BUILD/tidy-analyzer) has an empty file for each source that passed. Its name is a hash of
 everything the result depends on: the source, the headers it includes from native/, its compile
 command, the configuration of clang-tidy, and the versions of clang-tidy, the compiler and the C
 library. A source that fails leaves no file, so it is checked again.
@@ -11,6 +14,7 @@ library. A source that fails leaves no file, so it is checked again.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -23,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from includes import includes_of
 
 TIDY = Path(sys.executable).parent / "clang-tidy"
+QUICK = "-clang-analyzer-*"  # added to the checks of .clang-tidy
+ANALYZER = "-*,clang-analyzer-*"
 
 
 def family(source: Path, root: Path) -> list[Path]:
@@ -65,27 +71,27 @@ def key(source: Path, root: Path, command: str, tools: bytes) -> str:
     return total.hexdigest()
 
 
-def check(source: str, build: Path) -> tuple[bool, str]:
+def check(source: str, build: Path, checks: str) -> tuple[bool, str]:
     """Runs clang-tidy; returns whether the source passes, and what clang-tidy prints."""
-    words = [str(TIDY), "--quiet", "-p", str(build), source]
+    words = [str(TIDY), "--quiet", f"--checks={checks}", "-p", str(build), source]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode == 0, done.stdout
 
 
-def main(build: Path, sources: list[str]) -> int:
-    """Checks what changed; returns the exit status."""
+def main(build: Path, sources: list[str], analyzer: bool) -> int:
+    """Checks what changed, by the path-sensitive checks or by all others; returns the exit status."""
     root = Path("native").resolve()
     database = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     commands = {entry["file"]: json.dumps(entry, sort_keys=True) for entry in database}
-    passed = build / "tidy"
+    passed = build / ("tidy-analyzer" if analyzer else "tidy")
     passed.mkdir(exist_ok=True)
     tools = versions()
     keys = {name: key(Path(name), root, commands.get(str(Path(name).resolve()), ""), tools) for name in sources}
     # The largest first: no core then waits for one long file at the end.
     changed = sorted((n for n in sources if not (passed / keys[n]).exists()), key=lambda n: -Path(n).stat().st_size)
-    failed = 0
+    failed, checks = 0, ANALYZER if analyzer else QUICK
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for name, (good, text) in zip(changed, pool.map(lambda one: check(one, build), changed), strict=True):
+        for name, (good, text) in zip(changed, pool.map(lambda one: check(one, build, checks), changed), strict=True):
             if good:
                 (passed / keys[name]).touch()
             else:
@@ -99,4 +105,9 @@ def main(build: Path, sources: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    parser = argparse.ArgumentParser(description="Runs clang-tidy on the sources that it has not passed yet.")
+    parser.add_argument("--analyzer", action="store_true", help="run the checks clang-analyzer-* alone")
+    parser.add_argument("build", type=Path, metavar="BUILD", help="the build folder of CMake")
+    parser.add_argument("sources", nargs="+", metavar="SOURCE")
+    options = parser.parse_args()
+    sys.exit(main(options.build, options.sources, options.analyzer))
