@@ -181,7 +181,11 @@ $(SANITIZED_ALL): sanitize-all-%: sanitize-built-%
 	ctest --test-dir build/sanitize-$* -j 2 --output-on-failure --exclude-regex '$(NOT_UNDER_$*)'
 
 # The package and build/native compile the same sources with the same options: with ccache only the first of them does.
-# A build folder keeps the launcher that it was made with.
+# Both must name the compiler alike, and scikit-build-core would say g++ where CMake says c++. A build folder keeps the
+# compiler and the launcher that it was made with.
+ifeq ($(origin CXX),default)
+$(VENV)/.installed native: export CXX := c++
+endif
 ifneq ($(shell command -v ccache),)
 $(VENV)/.installed native $(addprefix sanitize-,$(SANITIZERS)) $(SANITIZED_BUILT): export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
 $(VENV)/.installed native $(addprefix sanitize-,$(SANITIZERS)) $(SANITIZED_BUILT): export CCACHE_DIR ?= $(CURDIR)/build/ccache
