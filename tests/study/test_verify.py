@@ -19,15 +19,13 @@ from heapwright.report.progress import SilentProgress
 from heapwright.study.options import Options
 from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
+from heapwright.tuning.verification import Verification, overall, refused
 from heapwright.tuning.verify import (
-    Verification,
     _by_block,
     _log_ratios_to_bound,
     decide,
     of_every_run,
-    overall,
     predicted_thresholds,
-    refused,
     thresholds,
     verify,
 )
@@ -246,6 +244,21 @@ def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:
     assert found.state == "undecided"
     assert world.clock <= 61.0
     assert found.sentence.startswith("Undecided after ")
+
+
+def test_an_interrupted_verification_judges_the_pairs_so_far(check: Verify) -> None:
+    found = check(World(effect=cpu(0.9), noise=0.5, interrupt_after=3 + 2 * 5))
+    assert (found.state, found.interrupted, found.pairs) == ("undecided", True, 5)
+    assert found.sentence.startswith("Interrupted, and undecided after 5 pairs")
+    assert "--max-time" not in found.sentence
+
+    clear = check(World(effect=cpu(0.82), noise=0.001, interrupt_after=3 + 2 * 6))
+    assert (clear.state, clear.interrupted) == ("holds", True)
+
+
+def test_an_interrupted_verification_without_a_pair_has_no_verdict(check: Verify) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        check(World(effect=cpu(0.82), interrupt_after=3))
 
 
 def test_a_setting_that_fails_now_is_lost(check: Verify) -> None:

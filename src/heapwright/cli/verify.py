@@ -22,14 +22,14 @@ from heapwright.cli.common import (
 from heapwright.cli.containers import add_container_option, opened_container
 from heapwright.cli.durations import duration, percentage
 from heapwright.cli.output_files import output_file
-from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
+from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
 from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
     from heapwright.experiment.configuration import Config
     from heapwright.study.view import Pick, StudyView
-    from heapwright.tuning.verify import Verification
+    from heapwright.tuning.verification import Verification
     from heapwright.workload.model import Workload
     from heapwright.workload.program import ProgramIdentity
 
@@ -43,7 +43,8 @@ examples:
 A command after -- reads heapwright's own standard input if that is a pipe or a file, otherwise the study's; it has the
 study's statuses of success. Options override this.
 
-Exit status: 0 the gain holds, 3 it no longer holds, 4 undecided within the time, 1 failure, 2 wrong usage.
+Exit status: 0 the gain holds, 3 it no longer holds, 4 undecided within the time, 1 failure, 2 wrong usage. After Ctrl-C
+it is 130, and the pairs so far are judged.
 """
 
 _STATUS = {"holds": 0, "lost": NO_GAIN, "undecided": UNDECIDED}
@@ -146,7 +147,7 @@ def _verify(args: argparse.Namespace) -> int:
 
             out.print()
             out.print(requirements_table(found.requirements))
-    return _STATUS[found.state]
+    return INTERRUPTED if found.interrupted else _STATUS[found.state]
 
 
 @contextmanager
@@ -226,7 +227,8 @@ def _verified(
     from heapwright.study.local_environment import local_environment
     from heapwright.study.metering import meter_options_of
     from heapwright.study.options import Options
-    from heapwright.tuning.verify import refused, verify
+    from heapwright.tuning.verification import refused
+    from heapwright.tuning.verify import verify
     from heapwright.workload.execute import Executor
     from heapwright.workload.program import allocator_changes, program_changes
 
@@ -332,6 +334,7 @@ def _as_json(view: StudyView, pick: Pick, found: Verification, notes: list[str])
         "pairs": found.pairs,
         "wall_s": found.wall_s,
         "failure": found.failure or None,
+        "interrupted": found.interrupted,
         "notes": notes,
     }
 

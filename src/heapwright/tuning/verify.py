@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
 
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.blocks import Blocks
@@ -38,16 +37,17 @@ from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.runner import LocalRunner
 from heapwright.experiment.stats import log_ratio, mean_errors
-from heapwright.metrics import METRICS, show_seconds
+from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge
 from heapwright.study.options import Options
 from heapwright.study.policy import Policy, matters, requirements_of
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_study
-from heapwright.study.view import MET, Confirmation, Pick, RequirementResult
+from heapwright.study.view import Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.takeover_check import not_loaded
+from heapwright.tuning.verification import State, Verification, overall, with_sentence
 from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
@@ -57,42 +57,34 @@ PREDICTED_LOSS = 0.02  # of another objective, where a gain was only predicted
 PHASE, _WARM_UP = "verify", "verify.warm-up"
 _LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
-State = Literal["holds", "lost", "undecided"]
 _REQUIREMENT_STATES: dict[State, RequirementState] = {"holds": "kept", "lost": "broken", "undecided": "not shown"}
 
 
 @dataclass(frozen=True)
-class Verification:
-    """The result of a verification.
+class _Demands:
+    """What the fresh pairs have to show.
 
     Attributes:
-        state: the verdict over all objectives.
-        states: the verdict on each objective, and on each requirement by its text.
-        sentence: the verdict in words, with the intervals of the study and of today.
-        then, now: objective → confirmation in the study and in the fresh pairs (95 % intervals).
-        pairs: number of fresh pairs, of all inputs together.
-        wall_s: seconds that the verification took.
-        failure: why the setting cannot be used any more, or empty.
-        predicted: whether `then` is a prediction of replays.
-        objection: why a prediction that is proven is no good advice (`Policy.objection`), or empty.
-        costs: a sentence about metrics that are no objectives and clearly grew, or empty.
-        bounds: metric → the ratio to the default that its interval must lie below, the wider one of repeated looks.
-        requirements: the result of each requirement of the study.
+        then: objective → confirmation in the study.
+        metrics: the objectives, and other metrics that the user limits.
+        requires: the requirements of the study.
+        bounds: metric, or text of a requirement → the log ratio (the log of the value, for an absolute requirement)
+            that the interval must lie below. Requirements of every run have none.
     """
 
-    state: State
-    states: dict[str, State]
-    sentence: str
     then: dict[str, Confirmation]
+    metrics: tuple[str, ...]
+    requires: tuple[Requirement, ...]
+    bounds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """What the pairs have shown so far: the verdict on each demand, the intervals, and the results of requirements."""
+
+    states: dict[str, State]
     now: dict[str, Confirmation]
-    pairs: int
-    wall_s: float
-    failure: str = ""
-    predicted: bool = False
-    objection: str = ""
-    costs: str = ""
-    bounds: dict[str, float] = dataclasses.field(default_factory=dict)
-    requirements: tuple[RequirementResult, ...] = ()
+    results: tuple[RequirementResult, ...] = ()
 
 
 def thresholds(
@@ -168,13 +160,6 @@ def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], loo
     return states
 
 
-def overall(states: Mapping[str, State]) -> State:
-    """The verdict over all objectives: lost if one is lost, holds if all hold."""
-    if "lost" in states.values():
-        return "lost"
-    return "holds" if set(states.values()) == {"holds"} else "undecided"
-
-
 def verify(
     pick: Pick,
     configs: tuple[Config, Config],
@@ -203,9 +188,66 @@ def verify(
 
     Raises:
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
+        KeyboardInterrupt: the user stopped it before the first pair. After that, the pairs so far are judged.
     """
     began = time.monotonic()
     policy = Policy(options.limits, options.prices)
+    demands = _demands(pick, options, policy, keep, predicted)
+    found = _Findings(dict.fromkeys([*demands.metrics, *(r.text for r in demands.requires)], "undecided"), {})
+    runs: list[StoredRun] = []
+    look, interrupted = 0, False
+    with (
+        tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
+        open_study(Path(folder) / "verify.study") as store,
+    ):
+        default, choice = (store.config(c.allocator, c.settings, c.env) for c in configs)
+        blocks = Blocks(store, LocalRunner(executor), options.seed, progress, Budget(max_s))
+        blocks.phase(PHASE, (1 + _LOOKS[-1]) * 2 * len(workload.test))
+        try:
+            failure = _warm_up(blocks, default, choice, executor)
+            for look, count in enumerate(_LOOKS if not failure else (), 1):
+                made = len({run.block for run in runs})
+                runs += blocks.measure_all(PHASE, made, [[default, choice]] * (count - made), workload.test)
+                failure = _failure(runs)
+                if failure:
+                    break
+                found = _findings(runs, look, demands, (default, choice), options)
+                if overall(found.states) != "undecided" or blocks.budget.stopped:
+                    break
+        except KeyboardInterrupt:
+            runs, interrupted = store.runs(PHASE), True
+            if not any(run.config == choice.id for run in runs):
+                raise
+            failure = _failure(runs)
+            if not failure:
+                found = _findings(runs, look, demands, (default, choice), options)
+    objection = policy.objection(found.now, options.objectives) if predicted else ""
+    costs = costs_elsewhere(found.now, options.objectives)
+    now = {m: found.now[m] for m in demands.metrics if m in found.now}
+    states: dict[str, State] = dict.fromkeys(found.states, "lost") if failure else found.states
+    wall_s = time.monotonic() - began
+    pairs = min((c.pairs for c in now.values()), default=0)
+    ratios = {m: math.exp(demands.bounds[m]) for m in demands.metrics}
+    verification = Verification(
+        overall(states),
+        states,
+        "",
+        demands.then,
+        now,
+        pairs,
+        wall_s,
+        failure,
+        predicted,
+        objection,
+        costs,
+        ratios,
+        found.results,
+        interrupted,
+    )
+    return with_sentence(verification)
+
+
+def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, predicted: bool) -> _Demands:
     limits = policy.limits_of([*options.objectives, *(m for m in options.limits if m in METRICS)])
     if predicted:
         bounds = predicted_thresholds(pick.confirmed, options.objectives, options.margin, keep or 0.0, limits)
@@ -214,73 +256,55 @@ def verify(
     then = {m: pick.confirmed[m] for m in bounds}
     bounds = limits | bounds
     requires = requirements_of(options)
-    objectives = list(bounds)
-    bounds |= {r.text: r.log_bound for r in requires if r.bound > 0}
-    states: dict[str, State] = dict.fromkeys([*objectives, *(r.text for r in requires)], "undecided")
-    now: dict[str, Confirmation] = {}
-    results: list[RequirementResult] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
-        open_study(Path(folder) / "verify.study") as store,
-    ):
-        default, choice = (store.config(c.allocator, c.settings, c.env) for c in configs)
-        by_id = {c.id: c for c in (default, choice)}
-        blocks = Blocks(store, LocalRunner(executor), options.seed, progress, Budget(max_s))
-        blocks.phase(PHASE, (1 + _LOOKS[-1]) * 2 * len(workload.test))
-        first = blocks.measure(_WARM_UP, 0, [default], workload.test)
-        if not executor.options.timeout:
-            limit = time_limit((run.metrics["wall_s"] or 0.0 for run in first), workload)
-            executor.options = dataclasses.replace(executor.options, timeout=limit)
-        if workload.file.output.compare != "none":  # whether the output differs from run to run by itself
-            first += blocks.measure(_WARM_UP, 1, [default], workload.test)
-        first += blocks.measure(_WARM_UP, 2, [choice], workload.test)
-        failure = next((run.failure for run in first if run.failure), "") or not_loaded(executor, choice.env, workload)
-        runs: list[StoredRun] = []
-        for look, count in enumerate(_LOOKS if not failure else (), 1):
-            made = len({run.block for run in runs})
-            runs += blocks.measure_all(PHASE, made, [[default, choice]] * (count - made), workload.test)
-            failure = next((run.failure for run in runs if run.failure), "")
-            if failure:
-                break
-            _check_measured(runs, [*objectives, *(r.metric for r in requires)])
-            logs = {metric: _by_block(runs, choice.id, metric) for metric in objectives}
-            logs |= {r.text: _log_ratios_to_bound(r, runs, choice.id) for r in requires if r.bound > 0}
-            states = decide(logs, bounds, look) | of_every_run(requires, runs, choice.id)
-            now = judge(runs, by_id, default.id, options).get(choice.id, {})
-            candidate = gather(runs, by_id, default.id).get(choice.id)
-            results = [
-                dataclasses.replace(r.judge(now, candidate), state=_REQUIREMENT_STATES[states[r.text]])
-                for r in requires
-            ]
-            if overall(states) != "undecided" or blocks.budget.stopped:
-                break
-    objection = policy.objection(now, options.objectives) if predicted else ""
-    costs = costs_elsewhere(now, options.objectives)
-    now = {m: now[m] for m in objectives if m in now}
-    if failure:
-        states = dict.fromkeys(states, "lost")
-    state = overall(states)
-    wall_s = time.monotonic() - began
-    pairs = min((c.pairs for c in now.values()), default=0)
-    ratios = {m: math.exp(bounds[m]) for m in objectives}
-    found = Verification(
-        state, states, "", then, now, pairs, wall_s, failure, predicted, objection, costs, ratios, tuple(results)
-    )
-    return dataclasses.replace(found, sentence=_sentence(found))
+    of_requirements = {r.text: r.log_bound for r in requires if r.bound > 0}
+    return _Demands(then, tuple(bounds), tuple(requires), bounds | of_requirements)
 
 
-def refused(pick: Pick, why: str, objectives: Sequence[str], predicted: bool = False) -> Verification:
-    """The verdict on a setting that no longer reaches the program: nothing needs to be measured.
+def _warm_up(blocks: Blocks, default: Config, choice: Config, executor: Executor) -> str:
+    """Run both settings once, and set the executor's time limit; return why the choice cannot be used, or empty."""
+    workload = executor.workload
+    first = blocks.measure(_WARM_UP, 0, [default], workload.test)
+    if not executor.options.timeout:
+        limit = time_limit((run.metrics["wall_s"] or 0.0 for run in first), workload)
+        executor.options = dataclasses.replace(executor.options, timeout=limit)
+    if workload.file.output.compare != "none":  # whether the output differs from run to run by itself
+        blocks.measure(_WARM_UP, 1, [default], workload.test)
+    last = blocks.measure(_WARM_UP, 2, [choice], workload.test)
+    return _failure(last) or not_loaded(executor, choice.env, workload)
+
+
+def _failure(runs: Sequence[StoredRun]) -> str:
+    return next((run.failure for run in runs if run.failure), "")
+
+
+def _findings(
+    runs: Sequence[StoredRun], look: int, demands: _Demands, configs: tuple[Config, Config], options: Options
+) -> _Findings:
+    """Judge the pairs.
 
     Args:
-        pick: the pick, with its confirmation in the study.
-        why: why the setting does not reach the program.
-        objectives: metric keys.
-        predicted: whether the study is one of recordings.
+        runs: the runs of all pairs so far.
+        look: number of the look, from 1.
+        demands: what the pairs have to show.
+        configs: the default and the choice.
+        options: the study's options.
+
+    Raises:
+        HeapwrightError: a metric cannot be measured here.
     """
-    then = {m: pick.confirmed[m] for m in objectives if m in pick.confirmed}
-    found = Verification("lost", {}, "", then, {}, 0, 0.0, why, predicted)
-    return dataclasses.replace(found, sentence=_sentence(found))
+    default, choice = configs
+    by_id = {config.id: config for config in configs}
+    requires = demands.requires
+    _check_measured(runs, [*demands.metrics, *(r.metric for r in requires)])
+    logs = {metric: _by_block(runs, choice.id, metric) for metric in demands.metrics}
+    logs |= {r.text: _log_ratios_to_bound(r, runs, choice.id) for r in requires if r.bound > 0}
+    states = decide(logs, demands.bounds, look) | of_every_run(requires, runs, choice.id)
+    now = judge(runs, by_id, default.id, options).get(choice.id, {})
+    candidate = gather(runs, by_id, default.id).get(choice.id)
+    results = tuple(
+        dataclasses.replace(r.judge(now, candidate), state=_REQUIREMENT_STATES[states[r.text]]) for r in requires
+    )
+    return _Findings(states, now, results)
 
 
 def _check_measured(runs: Sequence[StoredRun], metrics: Sequence[str]) -> None:
@@ -342,56 +366,3 @@ def of_every_run(requires: Sequence[Requirement], runs: Sequence[StoredRun], cho
         elif required.bound == 0:  # at least 0
             found[required.text] = "holds"
     return found
-
-
-def _sentence(found: Verification) -> str:
-    """The verdict in one sentence, with the intervals of the study and of today; then costs and requirements."""
-    said = "".join(f" Requirement {MET[r.state]}: {r.text} ({r.shown})." for r in found.requirements)
-    return _verdict(found) + found.costs + said
-
-
-def _verdict(found: Verification) -> str:
-    then, now = found.then, found.now
-    before, today = ("predicted", "on the program") if found.predicted else ("then", "now")
-    lost_text = "The predicted gain is refuted" if found.predicted else "The gain no longer holds"
-    both = "; ".join(
-        f"{METRICS[m].label} {_change(then[m])} {before}, {_change(now[m]) if m in now else 'n/a'} {today}"
-        for m in then
-    )
-    if found.failure:
-        again = "" if found.predicted else " any more"
-        return f"{lost_text}: the setting cannot be used{again}: {found.failure}."
-    if found.state == "holds":
-        holds = "The gain is proven" if found.predicted else "The gain holds"
-        but = f" But {found.objection}." if found.objection else ""
-        return f"{holds}: {both} ({found.pairs} fresh pairs).{but}"
-    if found.state == "undecided":
-        after = f"Undecided after {found.pairs} pairs in {show_seconds(found.wall_s)}"
-        unclear = " and ".join(_bounds_in(found, "undecided", "is {:.1f}% lower", "is at most {:.1f}% higher"))
-        asked = f" Not clear, by an interval wider than 95% for repeated looks: whether {unclear}." if unclear else ""
-        return f"{after}: {both}.{asked} A longer --max-time may tell."
-    any_more = "" if found.predicted else " any more"
-    why = "; ".join(_bounds_in(found, "lost", f"is not {{:.1f}}% lower{any_more}", "is more than {:.1f}% higher"))
-    why = why or "a requirement is not met"
-    return f"{lost_text}: {why}: {both} ({found.pairs} fresh pairs)."
-
-
-def _bounds_in(found: Verification, state: State, lower: str, higher: str) -> list[str]:
-    """The bounds of the objectives in a state, such as 'CPU time is not 10.6% lower'.
-
-    Args:
-        found: the verification.
-        state: of the objectives to name.
-        lower, higher: the words for a bound below 1, and for another one; both with a place for the per cent.
-    """
-    return [
-        f"{METRICS[metric].label} {(lower if bound < 1 else higher).format(100 * abs(bound - 1))}"
-        for metric, bound in found.bounds.items()
-        if found.states[metric] == state
-    ]
-
-
-def _change(c: Confirmation) -> str:
-    """'−17.2% [−18.4, −15.9]'."""
-    change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
-    return f"{change:+.1f}% [{low:+.1f}, {high:+.1f}]".replace("-", "−")
