@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, 
 from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
+    from heapwright.allocators.registry import Allocator
     from heapwright.experiment.replays import Replays
     from heapwright.study.view import StudyView
     from heapwright.trace.recordings import Recordings
@@ -100,6 +102,18 @@ def add_parser(verbs: Any) -> None:
         help="where to write the report (default: the name of the study, ending in .html)",
     )
     parser.add_argument("--no-report", action="store_true", help="write no report; 'heapwright report' can do it later")
+    _add_search_options(parser)
+    _add_result_options(parser)
+    add_measuring_options(parser)
+    add_cluster_option(parser)
+    parser.add_argument(
+        "--worker", metavar="ADDRESS", help="with --cluster: use only this worker, as 'experiment --cluster' does"
+    )
+    add_output_options(parser)
+    parser.set_defaults(run=run, takes_command=True)
+
+
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("search")
     search.add_argument(
         "--allocators",
@@ -151,6 +165,9 @@ def add_parser(verbs: Any) -> None:
     )
     search.add_argument("--warm-start", nargs="+", metavar="STUDY", help="first try the best settings of other studies")
     search.add_argument("--seed", type=positive, metavar="N", help="seed of all random choices (default 1)")
+
+
+def _add_result_options(parser: argparse.ArgumentParser) -> None:
     proof = parser.add_argument_group("confirmation and result")
     proof.add_argument(
         "--margin",
@@ -194,13 +211,6 @@ def add_parser(verbs: Any) -> None:
         " proven, 4 the time was too short to"
         " prove anything, or a gain is only predicted (--trace)",
     )
-    add_measuring_options(parser)
-    add_cluster_option(parser)
-    parser.add_argument(
-        "--worker", metavar="ADDRESS", help="with --cluster: use only this worker, as 'experiment --cluster' does"
-    )
-    add_output_options(parser)
-    parser.set_defaults(run=run, takes_command=True)
 
 
 _percent = percentage("from 0 to 50", lambda value: 0 <= value < 50)
@@ -291,10 +301,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordings, Replays] | None) -> int:
-    import dataclasses
-
     from heapwright.allocators.embedded import find_embedded
     from heapwright.measure.host import process_start
+    from heapwright.report.progress import make_progress
     from heapwright.study.choose import keep_choice
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
@@ -302,33 +311,15 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     from heapwright.tuning.session import Session
     from heapwright.tuning.warm import good_settings
 
-    program = workload.program(workload.inputs[0])
-    embedded = find_embedded(program)
-    container = workload.container
-    named = named_allocators(args, embedded, container)
+    embedded = find_embedded(workload.program(workload.inputs[0]))
+    named = named_allocators(args, embedded, workload.container)
     added, more = added_spaces(args, {"runtime": False} if args.no_runtime else {})
     path = args.study or default_path(workload, named, added)
-    allocators = [
-        *(
-            serving_allocators(named, embedded, program)
-            or all_allocators(path, names(args.params), embedded, container)
-        ),
-        *more,
-    ]
+    allocators = [*_searched(args, workload, path, named, embedded), *more]
     given = given_options(args, ",".join(a.name for a in allocators))
     if recorded is not None:
-        from heapwright.study.options import Options
-        from heapwright.study.requirement import parse_requirement
-        from heapwright.trace.recordings import as_replayed
-
-        required = tuple(parse_requirement(text).metric for text in given.get("requires", ()))
-        refuse_unreplayable((*given.get("objectives", Options().objectives), *required))
-        allocators = [as_replayed(a, recorded[0]) for a in allocators]
-        if len(allocators) == 1:
-            only = allocators[0].name
-            why = f"Reference: {only} at its defaults, because only its settings are searched."
-            recorded = dataclasses.replace(recorded[0], reference=only, reference_why=why), recorded[1]
-    given = _without_replays(args, given, is_new=not path.exists(), in_container=container is not None)
+        allocators, recorded = _on_recordings(given, allocators, recorded)
+    given = _without_replays(args, given, is_new=not path.exists(), in_container=workload.container is not None)
     check_options(given, allocators, added)
     refuse_uncompared(workload, given.get("objectives", ()))
     if len(allocators) == 1:
@@ -342,8 +333,6 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     store, options = open_or_begin(path, workload, allocators, given, again, args.same_program, say, added)
     args.stdin_needed = True
     with store:
-        from heapwright.report.progress import make_progress
-
         try:
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
@@ -363,6 +352,49 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
         keep_choice(store, view)
     _finish(args, view, report)
     return _exit_status(view, bool(too_short)) if args.exit_code else 0
+
+
+def _searched(
+    args: argparse.Namespace, workload: Workload, path: Path, named: list[Allocator], embedded: Allocator | None
+) -> list[Allocator]:
+    """Return the allocators to search: those that the user named, or else all that can serve the program.
+
+    Args:
+        args: the command line.
+        workload: the program.
+        path: the study's file; an existing study keeps its allocators.
+        named: the allocators that the user named.
+        embedded: the malloc that is linked into the program, or None.
+    """
+    serving = serving_allocators(named, embedded, workload.program(workload.inputs[0]))
+    return serving or all_allocators(path, names(args.params), embedded, workload.container)
+
+
+def _on_recordings(
+    given: dict[str, Any], allocators: list[Allocator], recorded: tuple[Recordings, Replays]
+) -> tuple[list[Allocator], tuple[Recordings, Replays]]:
+    """Return the allocators as replays search them, and the recordings with their reference.
+
+    Args:
+        given: the options that the user gave.
+        allocators: the allocators to search.
+        recorded: the recordings, and their replays.
+
+    Raises:
+        UsageError: an objective or a requirement is of a metric that replays do not predict.
+    """
+    from heapwright.study.options import Options
+    from heapwright.study.requirement import parse_requirement
+    from heapwright.trace.recordings import as_replayed
+
+    required = tuple(parse_requirement(text).metric for text in given.get("requires", ()))
+    refuse_unreplayable((*given.get("objectives", Options().objectives), *required))
+    allocators = [as_replayed(a, recorded[0]) for a in allocators]
+    if len(allocators) == 1:
+        only = allocators[0].name
+        why = f"Reference: {only} at its defaults, because only its settings are searched."
+        recorded = dataclasses.replace(recorded[0], reference=only, reference_why=why), recorded[1]
+    return allocators, recorded
 
 
 def _without_replays(
