@@ -13,7 +13,7 @@ from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import StoredRun
 from heapwright.measure.prefix import Prefix
 from heapwright.study.commands import measure_command
-from heapwright.study.prefix import ChosenPrefix, WholeRun, chosen_prefix, find_prefix, sentence, with_objection
+from heapwright.study.prefix import ChosenPrefix, WholeRun, chosen_prefix, find_prefix, prefix_sentence, with_objection
 from heapwright.study.store import read_study
 from heapwright.study.view import Confirmation, Evaluation, Pick
 
@@ -77,7 +77,7 @@ def test_a_whole_run_may_object(whole: WholeRun, objection: str) -> None:
     found = whole.objection({"peak_rss_bytes": 0.9})
     assert found.startswith(objection)
     assert bool(found) == bool(objection)
-    assert "whole run with the choice" in sentence(ChosenPrefix(Prefix(seconds=2), 95.0, whole), MEMORY)
+    assert "whole run with the choice" in prefix_sentence(ChosenPrefix(Prefix(seconds=2), 95.0, whole), MEMORY)
 
 
 def test_without_a_whole_run_nothing_is_recommended() -> None:

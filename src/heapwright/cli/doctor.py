@@ -29,6 +29,26 @@ _METERS = {
     "poll": "works everywhere: samples every 10 ms, does not count mapping calls",
 }
 
+# Key of the probe → name of the check, detail if the meter gives none, consequence of a failure
+_PROBES = {
+    "instructions": (
+        "hardware counters",
+        "instructions are counted",
+        "without them the metric instructions is n/a; --instructions=callgrind counts them, slowly",
+    ),
+    "rapl": ("energy (RAPL)", "readable", "without it the metric energy is n/a"),
+    "smaps_rollup": (
+        "proportional memory",
+        "/proc/PID/smaps_rollup is readable",
+        "without it, a page that several processes share counts once for each process; needs Linux 4.14",
+    ),
+    "cgroup": (
+        "memory cgroup",
+        "readable; measured where a command has one of its own",
+        "without it the peak of the cgroup is n/a",
+    ),
+}
+
 
 def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
@@ -47,8 +67,6 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; status 1 if no back end of the meter works."""
-    from heapwright.allocators.peers import known_peers
-    from heapwright.allocators.registry import find_allocators
     from heapwright.allocators.user_settings import environment_troubles
     from heapwright.measure.host import describe_host
     from heapwright.measure.meter import probe
@@ -62,45 +80,14 @@ def run(args: argparse.Namespace) -> int:
     for name, what in _METERS.items():
         found = probed.get(name, {})
         check(f"meter: {name}", bool(found.get("works")), found.get("why") or what)
-    perf = probed.get("instructions", probed.get("perf", {}))
-    check(
-        "hardware counters",
-        bool(perf.get("works")),
-        perf.get("why") or "instructions are counted",
-        "without them the metric instructions is n/a; --instructions=callgrind counts them, slowly",
-    )
+    for key, (name, detail, remedy) in _PROBES.items():
+        found = probed.get(key, {})
+        check(name, bool(found.get("works")), found.get("why") or detail, remedy)
     _check_huge_pages(check)
-    rapl = probed.get("rapl", {})
-    check(
-        "energy (RAPL)", bool(rapl.get("works")), rapl.get("why") or "readable", "without it the metric energy is n/a"
-    )
-    rollup = probed.get("smaps_rollup", {})
-    check(
-        "proportional memory",
-        bool(rollup.get("works")),
-        rollup.get("why") or "/proc/PID/smaps_rollup is readable",
-        "without it, a page that several processes share counts once for each process; needs Linux 4.14",
-    )
-    group = probed.get("cgroup", {})
-    check(
-        "memory cgroup",
-        bool(group.get("works")),
-        group.get("why") or "readable; measured where a command has one of its own",
-        "without it the peak of the cgroup is n/a",
-    )
     for name, (what, how) in _TOOLS.items():
         path = shutil.which(name)
         check(f"tool: {name}", path is not None, path or f"missing; needed for {what}", how)
-    libc = host["libc"]
-    check("glibc malloc", libc is not None, str(libc or "this system's C library is not glibc"))
-    found = {allocator.name: allocator for allocator in find_allocators().values()}
-    for allocator in found.values():
-        count = len(allocator.space(threads=True).params)
-        ours = ", comes with heapwright" if allocator.bundled else ""
-        check(f"allocator: {allocator.name}", True, f"{allocator.version}{ours}, {counted(count, 'setting')} to search")
-    for spec in known_peers():
-        if spec.name not in found:
-            check(f"allocator: {spec.name}", False, "not on this machine", spec.how_to_get)
+    _check_allocators(check, host["libc"])
     runtimes = _check_runtimes(args.command, check) if args.command else None
     governor = host["governor"]
     steady = governor in (None, "performance")
@@ -121,6 +108,27 @@ def run(args: argparse.Namespace) -> int:
         _print(host, checks)
     meters = [c["works"] for c in checks if c["name"].startswith("meter")]
     return 0 if any(meters) else 1
+
+
+def _check_allocators(check: Callable[..., None], libc: str | None) -> None:
+    """Check the system's malloc, the allocators that are installed, and those that could be.
+
+    Args:
+        check: adds a check.
+        libc: name and version of the C library, or None if it is not glibc.
+    """
+    from heapwright.allocators.peers import known_peers
+    from heapwright.allocators.registry import find_allocators
+
+    check("glibc malloc", libc is not None, str(libc or "this system's C library is not glibc"))
+    found = {allocator.name: allocator for allocator in find_allocators().values()}
+    for allocator in found.values():
+        count = len(allocator.space(threads=True).params)
+        ours = ", comes with heapwright" if allocator.bundled else ""
+        check(f"allocator: {allocator.name}", True, f"{allocator.version}{ours}, {counted(count, 'setting')} to search")
+    for spec in known_peers():
+        if spec.name not in found:
+            check(f"allocator: {spec.name}", False, "not on this machine", spec.how_to_get)
 
 
 def _check_huge_pages(check: Callable[..., None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, counted, tell, warn
 
 if TYPE_CHECKING:
-    from heapwright.trace.replay import Ready, Replayed
+    from heapwright.experiment.stats import Summary
+    from heapwright.trace.replay import Operations, Ready, Replayed
 
 _EPILOG = """\
 examples:
@@ -141,87 +143,117 @@ def _warn_of_another(measured: list[str], recorded: str) -> None:
 def _show(
     args: argparse.Namespace, ready: Ready, done: list[Replayed], allocator: str, base: dict[str, float] | None
 ) -> None:
-    import dataclasses
-    from statistics import median
-
     from heapwright.experiment.stats import summarise
-    from heapwright.measure.host import describe_host
     from heapwright.metrics import NUMERIC
     from heapwright.trace.base import predict
-    from heapwright.trace.replay import command
 
     values = {m: [v for r in done if (v := r.run.metrics[m]) is not None] for m in NUMERIC}
     summary = {m: summarise(v) if v else None for m, v in values.items()}
-    reports = [r.report for r in done if r.report]
     for warning in dict.fromkeys(w for r in done for w in r.run.warnings):
         warn(warning)
-    operations = ready.operations
     program = None if base is None else predict(base, done)
     if args.json:
-        result = {
-            "command": command(ready, args.touch, real_pace=args.pace == "real"),
-            "host": describe_host(),
-            "meter": done[0].run.meter,
-            "runs": [
-                {
-                    **r.run.as_json(),
-                    "recorded_mean_rss_bytes": r.mean_rss_bytes,
-                    "calls_cpu_s": report.calls_cpu_s,
-                    "calls_s": report.elapsed_s,
-                }
-                for r, report in zip(done, reports, strict=True)
-            ],
-            "summary": {
-                m: {k: v for k, v in dataclasses.asdict(s).items() if k != "n"} if s else None
-                for m, s in summary.items()
-            },
-            "trace": str(ready.trace),
-            "allocator": allocator,
-            "settings": parse_settings(args.settings),
-            "touch": args.touch,
-            "pace": args.pace,
-            "events": operations.events,
-            "events_per_s": operations.events / max(1e-9, median(r.elapsed_s for r in reports)),
-            "peak_live_bytes": operations.peak_live_bytes,
-            "sample": operations.sample or None,
-            "threads": operations.threads,
-            "recorded_s": operations.recorded_s,
-            "own_rss_bytes": reports[0].own_rss_bytes,
-            "start_rss_bytes": median(r.start_rss_bytes for r in reports),
-            "own_cpu_s": ready.own_cpu_s,
-            "recorded_mean_rss_bytes": median(r.mean_rss_bytes for r in done),
-            "base": base,
-            "program": program,
-            "checks": {
-                "events_replayed": min(r.events for r in reports),
-                "events_dropped": operations.dropped,
-                "lost_events": operations.lost_events,
-                "lost_bytes": operations.lost_bytes,
-                "cut_short": operations.cut_short,
-            },
-            **getattr(args, "json_extra", {}),
-        }
-        write_json(args.json, result)
+        predicted = {"base": base, "program": program}
+        write_json(args.json, _as_json(args, ready, done, allocator, summary) | predicted)
     if not args.quiet and args.json != "-":
-        from heapwright.report.terminal import measure_table
-
-        out = console()
-        measure_table([r.run.as_json() for r in done], {m: s for m, s in summary.items() if s}, out)
-        fastest = min(r.elapsed_s for r in reports)
-        mean = median(r.mean_rss_bytes for r in done)
-        own = reports[0].own_rss_bytes
-        out.print(
-            f"{counted(operations.events, 'call')}, {counted(operations.threads, 'thread')}, "
-            f"{fastest * 1e9 / operations.events:.1f} ns per call; "
-            f"mean RSS over recorded time {mean / 2**20:.1f} MiB"
-        )
-        out.print(_labels(own, base, program), soft_wrap=True)
+        _print(ready.operations, done, summary, _labels(done[0], base, program))
 
 
-def _labels(own: int, base: dict[str, float] | None, program: dict[str, float] | None) -> str:
+def _as_json(
+    args: argparse.Namespace,
+    ready: Ready,
+    done: list[Replayed],
+    allocator: str,
+    summary: Mapping[str, Summary | None],
+) -> dict[str, Any]:
+    """Return the runs, their summary, and what was replayed, for --json.
+
+    Args:
+        args: the command line.
+        ready: the recording, ready to be replayed.
+        done: the replays.
+        allocator: its name.
+        summary: of each metric over the replays; None for a metric without values.
+    """
+    import dataclasses
+    from statistics import median
+
+    from heapwright.measure.host import describe_host
+    from heapwright.trace.replay import command
+
+    operations, reports = ready.operations, [r.report for r in done if r.report]
+    return {
+        "command": command(ready, args.touch, real_pace=args.pace == "real"),
+        "host": describe_host(),
+        "meter": done[0].run.meter,
+        "runs": [
+            {
+                **r.run.as_json(),
+                "recorded_mean_rss_bytes": r.mean_rss_bytes,
+                "calls_cpu_s": report.calls_cpu_s,
+                "calls_s": report.elapsed_s,
+            }
+            for r, report in zip(done, reports, strict=True)
+        ],
+        "summary": {
+            m: {k: v for k, v in dataclasses.asdict(s).items() if k != "n"} if s else None for m, s in summary.items()
+        },
+        "trace": str(ready.trace),
+        "allocator": allocator,
+        "settings": parse_settings(args.settings),
+        "touch": args.touch,
+        "pace": args.pace,
+        "events": operations.events,
+        "events_per_s": operations.events / max(1e-9, median(r.elapsed_s for r in reports)),
+        "peak_live_bytes": operations.peak_live_bytes,
+        "sample": operations.sample or None,
+        "threads": operations.threads,
+        "recorded_s": operations.recorded_s,
+        "own_rss_bytes": reports[0].own_rss_bytes,
+        "start_rss_bytes": median(r.start_rss_bytes for r in reports),
+        "own_cpu_s": ready.own_cpu_s,
+        "recorded_mean_rss_bytes": median(r.mean_rss_bytes for r in done),
+        "checks": {
+            "events_replayed": min(r.events for r in reports),
+            "events_dropped": operations.dropped,
+            "lost_events": operations.lost_events,
+            "lost_bytes": operations.lost_bytes,
+            "cut_short": operations.cut_short,
+        },
+        **getattr(args, "json_extra", {}),
+    }
+
+
+def _print(operations: Operations, done: list[Replayed], summary: Mapping[str, Summary | None], labels: str) -> None:
+    """Print the table of the replays.
+
+    Args:
+        operations: what was replayed.
+        done: the replays.
+        summary: of each metric over the replays; None for a metric without values.
+        labels: whose memory the table shows.
+    """
+    from statistics import median
+
+    from heapwright.report.terminal import measure_table
+
+    out = console()
+    measure_table([r.run.as_json() for r in done], {m: s for m, s in summary.items() if s}, out)
+    fastest = min(r.report.elapsed_s for r in done if r.report)
+    mean = median(r.mean_rss_bytes for r in done)
+    out.print(
+        f"{counted(operations.events, 'call')}, {counted(operations.threads, 'thread')}, "
+        f"{fastest * 1e9 / operations.events:.1f} ns per call; "
+        f"mean RSS over recorded time {mean / 2**20:.1f} MiB"
+    )
+    out.print(labels, soft_wrap=True)
+
+
+def _labels(replayed: Replayed, base: dict[str, float] | None, program: dict[str, float] | None) -> str:
     """Say whose memory the table shows, and the prediction for the program."""
     from heapwright.metrics import METRICS, show_bytes
 
+    own = replayed.report.own_rss_bytes if replayed.report else 0
     text = f"The table is of the replay's process; {show_bytes(own)} of its memory is the replayer's own."
     if base is None or program is None:
         return f"{text} --base predicts the program's."

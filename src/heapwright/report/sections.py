@@ -30,6 +30,19 @@ from heapwright.study.view import MET, Confirmation, Evaluation, Pick, Reference
 from heapwright.terminal_text import visible
 from heapwright.units import percent
 
+# Name in the template → function that draws the picture
+_PLOTS = {
+    "forest": forest_svg,
+    "pairs": pairs_svg,
+    "worth": removals_svg,
+    "search": search_svg,
+    "course": course_svg,
+    "memory": memory_svg,
+    "heat": heat_svg,
+    "landscape": landscape_svg,
+    "proxy": proxy_svg,
+}
+
 
 def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     """Return the template's values for one study.
@@ -42,32 +55,13 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
 
     pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
     trade = pick is not None and any(c.verdict == "worse" for k, c in pick.confirmed.items() if k in view.objectives)
-    state = "proven" if pick else "none" if view.phase == Phase.DONE else "open"
-    state = "searched" if state == "none" and view.options.get("search_only") else state
-    state = "swept" if view.landscape and view.phase == Phase.DONE else state
     objected = any(p.objection for p in view.picks.values())
-    text = _STATES["trade" if trade else "objection" if objected and not pick else state]
-    if view.recordings is not None:
-        proven = pick is not None and proven_by(pick, view.verified)
-        state = "predicted" if state == "proven" and not proven else state
-        key = "verified" if proven else "objected" if objected and not pick else state
-        text = _RECORDED.get(key, text)
+    state, text = _state(view, pick, trade, objected)
     rows = listed(view)
     command = shlex.join(view.command)
     elided = len(command) > LONG_COMMAND and not view.workload_file
     # drawing._svg made these pictures and escaped all text from outside, so they may be marked as safe.
-    draw = {
-        "forest": forest_svg,
-        "pairs": pairs_svg,
-        "worth": removals_svg,
-        "search": search_svg,
-        "course": course_svg,
-        "memory": memory_svg,
-        "heat": heat_svg,
-        "landscape": landscape_svg,
-        "proxy": proxy_svg,
-    }
-    plots = {name: Markup(svg(view, anchor)) for name, svg in draw.items()}
+    plots = {name: Markup(svg(view, anchor)) for name, svg in _PLOTS.items()}
     baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
     result = "Predicted results" if view.recordings else "Confirmed results"
     result = "Picks of the search" if state == "searched" else result
@@ -131,6 +125,27 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "phase_text": phase_title(view.phase),
         "margin": margin_percent(view),
     }
+
+
+def _state(view: StudyView, pick: Pick | None, trade: bool, objected: bool) -> tuple[str, str]:
+    """Return the state of a study, which colours its headline, and the text of the headline.
+
+    Args:
+        view: the study.
+        pick: the pick that its claim names, or None.
+        trade: whether the pick costs something that the user asked for.
+        objected: whether heapwright advises against a pick.
+    """
+    state = "proven" if pick else "none" if view.phase == Phase.DONE else "open"
+    state = "searched" if state == "none" and view.options.get("search_only") else state
+    state = "swept" if view.landscape and view.phase == Phase.DONE else state
+    text = _STATES["trade" if trade else "objection" if objected and not pick else state]
+    if view.recordings is not None:
+        proven = pick is not None and proven_by(pick, view.verified)
+        state = "predicted" if state == "proven" and not proven else state
+        key = "verified" if proven else "objected" if objected and not pick else state
+        text = _RECORDED.get(key, text)
+    return state, text
 
 
 def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:

@@ -39,9 +39,10 @@ from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
+from heapwright.study.meta import StudyMeta
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of, requirements_of
-from heapwright.study.prefix import chosen_prefix, sentence, with_objection
+from heapwright.study.prefix import ChosenPrefix, chosen_prefix, prefix_sentence, with_objection
 from heapwright.study.program import program_of
 from heapwright.study.requirement import with_requirements
 from heapwright.study.saving_bound import bound_of_study
@@ -156,9 +157,7 @@ def view_of(store: Store) -> StudyView:
             *warnings_of(runs, calibrated, noise, options, picks),
             *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
             *dropped,
-            *([not_repeated_sentence(meta.strayed)] if meta.strayed else []),
-            *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
-            *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
+            *_left_out(meta),
         ],
         explanations={
             **{f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
@@ -175,13 +174,7 @@ def view_of(store: Store) -> StudyView:
         workers=msgspec.convert(meta.cluster.get("workers", []), list[Worker]),
         references=usual,
         stages=stages_of(store, runs),
-        objectives_why=" ".join(
-            [
-                *([tree_sentence(processes)] if (processes := meta.tree) else []),
-                *([sentence(early, options.objectives)] if early else []),
-                *([meta.fixed_time] if meta.fixed_time else []),
-            ]
-        ),
+        objectives_why=_why_these_objectives(meta, early, options),
         prefix=prefix,
         matters=bound_of_study(store, runs) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
@@ -191,6 +184,25 @@ def view_of(store: Store) -> StudyView:
         hidden=meta.hidden,
         verified=meta.verified,
     )
+
+
+def _left_out(meta: StudyMeta) -> list[str]:
+    """Return sentences about results that did not repeat, picks without a confirmation, and allocators not searched."""
+    return [
+        *([not_repeated_sentence(meta.strayed)] if meta.strayed else []),
+        *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
+        *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
+    ]
+
+
+def _why_these_objectives(meta: StudyMeta, early: ChosenPrefix | None, options: Options) -> str:
+    """Return why objectives differ from what the user may expect: several processes, a prefix, a load of fixed time."""
+    sentences = [
+        tree_sentence(meta.tree) if meta.tree else "",
+        prefix_sentence(early, options.objectives) if early else "",
+        meta.fixed_time or "",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _candidates_of(

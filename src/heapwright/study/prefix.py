@@ -187,7 +187,7 @@ def with_objection(picks: Mapping[PickName, Pick], kept: ChosenPrefix | None) ->
     return found
 
 
-def sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:
+def prefix_sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:
     """The prefix that the study measured, and the result of the whole run, in words."""
     labels = " and ".join(METRICS[m].label for m in objectives)
     text = (
