@@ -217,6 +217,15 @@ def test_another_build_of_an_allocator_begins_a_new_study(begin: Callable[..., O
     assert changed_since(tmp_path / "s.study") == sentence
 
 
+def test_the_load_of_the_machine_is_stored(
+    begin: Callable[..., Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (7.254, 1.0, 1.0))
+    begin()
+    with read_study(tmp_path / "s.study") as store:
+        assert store.meta.host["load_average"] == 7.25
+
+
 def test_another_machine_is_refused(begin: Callable[..., Options], monkeypatch: pytest.MonkeyPatch) -> None:
     begin()
     here = describe_host()

@@ -81,6 +81,7 @@ _HOST: dict[str, _Fact] = {
     "libc": ("C library", _plain),
     "page_bytes": ("page size", lambda v: bytes_text(str(v)) or _plain(v)),
     "thp": ("transparent huge pages", _plain),
+    "load_average": ("load average as the study began (1 minute)", _plain),
     "huge_pages_cold": ("huge pages cold", _plain),
     "huge_page_touch": ("touch of a huge page", _plain),
     "aslr": ("address randomisation", lambda v: {"0": "off", "1": "partial", "2": "full"}.get(str(v), _plain(v))),

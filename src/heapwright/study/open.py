@@ -103,7 +103,12 @@ def open_or_begin(
                 spaces=_spaces(allocators),
                 seeks_runtimes=options.runtime and not options.axes,
                 added=_added(added),
-                host={**describe_host(), **workload.where(), **_huge_page_touch()},
+                host={
+                    **describe_host(),
+                    **workload.where(),
+                    "load_average": round(os.getloadavg()[0], 2),
+                    **_huge_page_touch(),
+                },
                 environment=_environment(allocators, added, options.runtime and not options.axes),
                 options=msgspec.to_builtins(options),
                 objectives_given="objectives" in given,
