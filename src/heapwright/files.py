@@ -41,6 +41,17 @@ def draft_of(path: Path) -> Iterator[Path]:
         raise
 
 
+def user_cache() -> Path | None:
+    """Return heapwright's folder below $XDG_CACHE_HOME or ~/.cache; None for a user without a home directory."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    if named:
+        return Path(named) / "heapwright"
+    try:
+        return Path.home() / ".cache" / "heapwright"
+    except RuntimeError:  # HOME is not set, and the user id is unknown, as in `docker run -u 1234`
+        return None
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal.
 

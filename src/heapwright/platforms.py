@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError
-from heapwright.files import NATIVE, file_sha256
+from heapwright.files import NATIVE, file_sha256, user_cache
 
 PLATFORMS = ("x86_64-glibc", "x86_64-musl", "aarch64-glibc", "aarch64-musl")
 KIT_NAME = "heapwright-kit"  # of the folder in the kit's archive
@@ -61,8 +61,14 @@ def _unpack() -> Path | None:
     archive = NATIVE / PACKED
     if not archive.is_file():
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heapwright" / "platforms"
-    folder = cache / sha256_if_readable(archive)[:16]
+    digest = sha256_if_readable(archive)
+    if not digest:
+        raise HeapwrightError(f"{archive} cannot be read", "make it readable, or install heapwright again")
+    cache = user_cache()
+    if cache is None:
+        raise HeapwrightError("this user has no home directory to unpack files to", "name a folder in XDG_CACHE_HOME")
+    cache /= "platforms"
+    folder = cache / digest[:16]
     if folder.is_dir():
         return folder
     try:

@@ -25,11 +25,13 @@ _JEMALLOC_VARIABLE = re.compile(rb"(?<![A-Za-z0-9_])([A-Z0-9_]*_)MALLOC_CONF\0")
 _JEMALLOC_VERSION = re.compile(rb"(?<![\d.])(\d{1,3}\.\d{1,3}\.\d{1,3})-\d+-g[0-9a-f]{40}\0")
 
 
-def find_embedded(program: str) -> Allocator | None:
+def find_embedded(program: str, ask: bool = True) -> Allocator | None:
     """Finds the allocator that is linked into a program, as one to search without preloading.
 
     Args:
         program: a path, or a name on PATH; of a script its interpreter is looked at.
+        ask: whether the program may be started, to ask its allocator for its version and settings. The loader
+            initialises the program then, which runs code of it.
 
     Returns:
         The allocator, named by its family, with the version that is linked in where that can be told; None where the
@@ -40,12 +42,12 @@ def find_embedded(program: str) -> Allocator | None:
         return None
     try:
         with found.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _read(found, data)
+            return _read(found, data, ask)
     except (OSError, ValueError):
         return None
 
 
-def _read(found: ProgramFile, data: mmap.mmap) -> Allocator | None:
+def _read(found: ProgramFile, data: mmap.mmap, ask: bool) -> Allocator | None:
     path = str(found.path.resolve())
     if found.linked:
         return _allocator(found.linked, __version__, path) if found.linked in OURS[::2] else None
@@ -63,7 +65,7 @@ def _read(found: ProgramFile, data: mmap.mmap) -> Allocator | None:
         version = said[1].decode() if said else ""
     allocator = _allocator(family, version, path, variable)
     spec = allocator.file.allocator
-    if spec.probe != "names" and can_ask(path):
+    if ask and spec.probe != "names" and can_ask(path):
         answer = ask_library(spec, {})
         if answer.ran and not answer.values:  # it does not start with the program, or does not read the variable
             return None

@@ -35,17 +35,18 @@ class Managed(NamedTuple):
     sentence: str
 
 
-def find_managed(program: str) -> Managed | None:
+def find_managed(program: str, ask: bool = True) -> Managed | None:
     """Finds out who manages a program's memory; None where malloc does, in a program that can be reached.
 
     Args:
         program: a path, or a name on PATH; of a script its interpreter is looked at.
+        ask: whether a linked allocator may be asked for its version, which runs code of the program.
     """
     found = read_program(program)
     if found is None or found.foreign:
         return None
     name = Path(program).name
-    embedded = find_embedded(program)
+    embedded = find_embedded(program, ask)
     if embedded is not None:
         return Managed(
             "",

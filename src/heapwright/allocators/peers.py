@@ -150,7 +150,7 @@ def _installed() -> dict[str, str]:
             continue
         wide = "x86-64" if os.uname().machine == "x86_64" else ""
         lines = [line for line in done.stdout.splitlines() if wide in line]
-        pairs = re.findall(r"^\s*(\S+) \([^)]*\) => (\S+)$", "\n".join(lines), re.MULTILINE)
+        pairs = re.findall(r"^\s*(\S+) \([^)]*\) => (.+)$", "\n".join(lines), re.MULTILINE)
         return dict(reversed(pairs))
     return {}
 

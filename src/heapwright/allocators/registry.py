@@ -177,8 +177,12 @@ def ordinary_allocators() -> list[Allocator]:
     return list(reversed(found.values()))
 
 
-def get_allocator(name: str) -> Allocator:
+def get_allocator(name: str, found: Mapping[str, Allocator] | None = None) -> Allocator:
     """The allocator of this name, or the library at this path.
+
+    Args:
+        name: its name, or a path.
+        found: the allocators of this machine, if the caller has them; finding them takes a quarter of a second.
 
     Raises:
         UsageError: not known or not found here.
@@ -192,7 +196,7 @@ def get_allocator(name: str) -> Allocator:
             )
         path = str(Path(name).resolve())
         return _preloaded(Peer(Path(name).name, path, library_version(path), space=family_of(path)))
-    found = find_allocators()
+    found = find_allocators() if found is None else found
     if name not in found:
         if not found:
             raise HeapwrightError(

@@ -18,7 +18,7 @@ from pathlib import Path
 from heapwright.allocators.probe import find_loader
 from heapwright.allocators.registry import Allocator
 
-_BINDING = re.compile(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
+_BINDING = re.compile(r"binding file (.+?) \[\d+\] to (.+?) \[\d+\]: normal symbol `malloc'")
 
 
 Bindings = list[set[tuple[str, str]]]  # for each process: (file, whose malloc it was bound to)
@@ -103,7 +103,7 @@ def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -
         return ""
     path = shutil.which(program)
     if path and Path(path).stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return "not loaded: the program is set-user-ID, so its loader ignores LD_PRELOAD"
+        return "not loaded: the program is set-user-ID or set-group-ID, so its loader ignores LD_PRELOAD"
     if find_loader(program) is None:
         return "not loaded: the program is statically linked"
     return "not loaded: the loader binds no malloc for the program"

@@ -54,9 +54,9 @@ class Study:
     @property
     def proven(self) -> bool:
         """Whether a gain is proven by fresh pairs of the program."""
-        from heapwright.study.claim import headline
+        from heapwright.study.choose import gain_is_proven
 
-        return self.view.recordings is None and headline(self.view.picks, self.view.objectives) is not None
+        return gain_is_proven(self.view)
 
     @property
     def objectives(self) -> list[str]:

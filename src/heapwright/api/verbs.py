@@ -40,7 +40,7 @@ def measure(
         HeapwrightError: the command cannot be run or measured. A command that fails has its status in `runs`.
     """
     found = _verb("measure", [*_target(workload), "-n", str(runs), *options], command, env, passes_status=True)
-    return Measurement(found["runs"], _summaries(found["summary"], len(found["runs"])), found["meter"], found["host"])
+    return Measurement(found["runs"], _summaries(found["summary"], found["runs"]), found["meter"], found["host"])
 
 
 def compare(
@@ -76,7 +76,7 @@ def compare(
             row["version"],
             row["failure"],
             row["runs"],
-            _summaries(row["summary"], len(row["runs"])),
+            _summaries(row["summary"], row["runs"]),
             {m: Ratio(*(_number(r[k]) for k in ("value", "low", "high"))) for m, r in row["ratio"].items()},
         )
         for name, row in found["allocators"].items()
@@ -171,7 +171,7 @@ def replay(
     found = _verb("replay", words, None, None)
     return ReplayResult(
         found["runs"],
-        _summaries(found["summary"], len(found["runs"])),
+        _summaries(found["summary"], found["runs"]),
         found["meter"],
         found["host"],
         found["events"],
@@ -184,9 +184,17 @@ def _number(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _summaries(found: Mapping[str, Mapping[str, float] | None], runs: int) -> dict[str, Summary]:
-    """Return summaries from JSON; metrics that were not measured are left out."""
-    return {m: msgspec.convert({"n": runs, **s}, Summary) for m, s in found.items() if s}
+def _summaries(
+    found: Mapping[str, Mapping[str, float] | None], runs: Sequence[Mapping[str, Any]]
+) -> dict[str, Summary]:
+    """Return summaries from JSON; metrics that were not measured are left out.
+
+    Args:
+        found: metric → median, minimum, maximum and spread.
+        runs: the metrics of each run.
+    """
+    counts = {m: sum(run.get(m) is not None for run in runs) for m in found}
+    return {m: msgspec.convert({"n": counts[m], **s}, Summary) for m, s in found.items() if s}
 
 
 def _target(workload: str | os.PathLike[str] | None) -> list[str]:
@@ -229,11 +237,12 @@ def _verb(
             errors="replace",
             check=False,
         )
-        if done.returncode == INTERRUPTED:
-            raise KeyboardInterrupt
         if out.is_file() and (passes_status or done.returncode == 0):
             found: dict[str, Any] = json.loads(out.read_text())
-            return found
+            if not found.get("error"):  # of a later run; the earlier ones are in the result
+                return found
+        if done.returncode == INTERRUPTED:
+            raise KeyboardInterrupt
     said = [text.removeprefix("heapwright: ") for text in done.stderr.splitlines() if text.startswith("heapwright: ")]
     said = [text for text in said if not text.startswith("warning: ")] or done.stderr.splitlines()
     raise HeapwrightError(said[-1] if said else f"heapwright {verb} failed", status=done.returncode or FAILED)

@@ -65,7 +65,7 @@ def _read(folder: Path) -> dict[str, str]:
     path = folder / _NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=_StoredSearches).searches if path.exists() else {}
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HeapwrightError(f"{path} cannot be read ({error})", "give another folder with -o") from None
 
 

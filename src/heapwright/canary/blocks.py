@@ -29,7 +29,7 @@ class RatioSeries:
         control, treatment: the mean over a group's instances in each block.
         instances: for each group, the values of each instance in each block; None where it has none. Empty for numbers
             that are measured by group.
-        without_ratio: how many blocks are left out because a group's mean is 0, as a count of errors may be.
+        without_ratio: how many blocks are left out because a group's mean is 0 or below, as a count of errors may be.
         sum_without_ratio: for each group, the sum of its means in these blocks.
     """
 
@@ -124,9 +124,9 @@ class _Warm:
 
 def _add(blocks: RatioSeries, at: float, sides: list[list[float | None]], by_group: bool = False) -> None:
     means = [_mean([value for value in side if value is not None]) for side in sides]
-    if means[0] is None or means[1] is None or min(means[0], means[1]) < 0:
+    if means[0] is None or means[1] is None:
         return
-    if means[0] == 0 or means[1] == 0:
+    if min(means[0], means[1]) <= 0:
         blocks.without_ratio += 1
         blocks.sum_without_ratio = (blocks.sum_without_ratio[0] + means[0], blocks.sum_without_ratio[1] + means[1])
         return

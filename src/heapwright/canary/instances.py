@@ -64,9 +64,9 @@ def check_names(text: str, option: str) -> list[str]:
 def processes_of(name: str) -> Iterator[int]:
     """Yield the process ids of an instance; none while it is down."""
     if name.startswith("/"):
-        for folder in [Path(name), *Path(name).rglob("*/")]:
+        for folder, _, _ in os.walk(name):  # unlike rglob, it ignores folders that go meanwhile
             with contextlib.suppress(OSError):
-                yield from map(int, (folder / "cgroup.procs").read_text().split())
+                yield from map(int, (Path(folder) / "cgroup.procs").read_text().split())
     elif name.isdecimal():
         yield from _tree(int(name))
     else:
@@ -142,9 +142,12 @@ def _tree(root: int) -> Iterator[int]:
     if not stat_fields(root):
         return
     yield root
-    for task in Path(f"/proc/{root}/task").glob("*/children"):
+    tasks: list[Path] = []
+    with contextlib.suppress(OSError):  # the process may end at any time
+        tasks = list(Path(f"/proc/{root}/task").iterdir())
+    for task in tasks:
         with contextlib.suppress(OSError):
-            for child in task.read_text().split():
+            for child in (task / "children").read_text().split():
                 yield from _tree(int(child))
 
 

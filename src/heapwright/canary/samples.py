@@ -62,7 +62,7 @@ def read_samples(path: Path) -> tuple[Header, list[Sample]]:
         header = msgspec.json.decode(lines[0], type=Header)
     except OSError as error:
         raise HeapwrightError(f"cannot read {path}: {error.strerror}") from None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise HeapwrightError(f"{path} is not a file of 'heapwright canary'") from None
     if header.version != VERSION:
         raise HeapwrightError(f"{path} is of version {header.version} of the format; this heapwright reads {VERSION}")
@@ -70,7 +70,7 @@ def read_samples(path: Path) -> tuple[Header, list[Sample]]:
     for line in lines[1:]:
         try:
             found.append(msgspec.json.decode(line, type=Sample))
-        except msgspec.DecodeError:  # cut off by a kill or a full disk
+        except (msgspec.DecodeError, UnicodeDecodeError):  # cut off by a kill or a full disk
             continue
     return header, found
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import math
 import re
 import subprocess
+import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 
 from heapwright.errors import UsageError
+from heapwright.measure.process_group import run_group
 
 TIMEOUT_S = 10
+_MAX_PRINTED = 4096  # bytes of the output of a command
 _SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)(?:\s+\S+)?\s*$")
 
 Source = Callable[[], tuple[float | None, float | None]]
@@ -33,19 +36,16 @@ def of_command(text: str) -> tuple[str, str, Source]:
         raise UsageError(f"--number {name}: the command has no {{group}}", "it is replaced by control or treatment")
 
     def ask(group: str) -> float | None:
+        words = ["/bin/sh", "-c", command.replace("{group}", group)]
+        nothing = subprocess.DEVNULL
         try:
-            done = subprocess.run(
-                ["/bin/sh", "-c", command.replace("{group}", group)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
+            with tempfile.TemporaryFile() as printed:
+                status = run_group(words, TIMEOUT_S, stdin=nothing, stdout=printed, stderr=nothing)
+                printed.seek(0)
+                text = printed.read(_MAX_PRINTED).decode(errors="replace")
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return _number(done.stdout) if done.returncode == 0 else None
+        return _number(text) if status == 0 else None
 
     return name, command, lambda: (ask("control"), ask("treatment"))
 
@@ -62,11 +62,10 @@ def of_prometheus(control: str, treatment: str, series: str) -> Source:
     counter = series.endswith(("_total", "_sum", "_count"))
 
     def ask(group: str, url: str) -> float | None:
-
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
                 value = sum_of_series(answer.read().decode(errors="replace"), series)
-        except (OSError, ValueError, urllib.error.URLError):
+        except (OSError, ValueError, http.client.HTTPException):  # it may restart during the answer
             return None
         if value is None or not counter:
             return value

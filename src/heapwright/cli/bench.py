@@ -20,7 +20,7 @@ from heapwright.cli.common import (
     write_text,
     writes_stdout,
 )
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import file_or_stdout
 from heapwright.errors import INTERRUPTED, UsageError
 from heapwright.terminal_text import warn
 
@@ -66,14 +66,14 @@ def add_parser(verbs: Any) -> None:
         "--seed", type=positive, default=1, metavar="N", help="random seed of the order and the work (default 1)"
     )
     parser.add_argument(
-        "--csv", type=output_file, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
+        "--csv", type=file_or_stdout, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
     )
     parser.add_argument(
-        "--markdown", type=output_file, metavar="FILE", help="write the tables as Markdown; '-' writes to stdout"
+        "--markdown", type=file_or_stdout, metavar="FILE", help="write the tables as Markdown; '-' writes to stdout"
     )
     parser.add_argument(
         "--latex",
-        type=output_file,
+        type=file_or_stdout,
         metavar="FILE",
         help="write the tables as LaTeX (package booktabs); '-' writes to stdout",
     )
@@ -97,6 +97,7 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
     words = ["heapwright", "bench", args.suite, "--threads", ",".join(map(str, args.threads)), "-n", str(args.rounds)]
     words += ["--quick"] if args.quick else []
     words += ["--allocators", args.allocators] if args.allocators else []
+    words += ["--timeout", f"{args.timeout:g}"] if args.timeout else []
     return words + (["--seed", str(args.seed)] if args.seed != 1 else [])
 
 

@@ -190,17 +190,14 @@ def chosen_allocators(
     from heapwright.allocators.registry import OURS, find_allocators, get_allocator
 
     inside = allocators_inside(container) if container is not None else None
+    here = find_allocators() if inside is None else {}
     own = {embedded.name: embedded} if embedded is not None and text else {}
-    names = (
-        [n.strip() for n in text.split(",") if n.strip()]
-        if text
-        else list(find_allocators() if inside is None else inside)
-    )
+    names = [n.strip() for n in text.split(",") if n.strip()] if text else list(here if inside is None else inside)
     if container is not None and inside is not None and any(n in OURS and n not in inside for n in names):
         check_parts(container.image.platform, container.image.libraries)
     found: dict[tuple[str, ...], Allocator] = {}
     for number, name in enumerate(names):
-        allocator = own.get(name) or (get_allocator(name) if inside is None else image_allocator(name, inside))
+        allocator = own.get(name) or (get_allocator(name, here) if inside is None else image_allocator(name, inside))
         again = [str(number)] if repeats and text else []
         again += [name] if allocator.embedded else []
         found.setdefault((allocator.preload, *map(str, sorted(allocator.env.items())), *again), allocator)

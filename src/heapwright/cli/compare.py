@@ -23,10 +23,10 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring import add_measuring_options, meter_options
-from heapwright.cli.output_files import output_file
+from heapwright.cli.measuring import add_measuring_options, measuring_words, meter_options
+from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
-from heapwright.errors import INTERRUPTED
+from heapwright.errors import INTERRUPTED, UsageError
 from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def add_parser(verbs: Any) -> None:
         help="random seed of the order and the environment padding (default 1)",
     )
     parser.add_argument(
-        "--csv", type=output_file, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
+        "--csv", type=file_or_stdout, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
     )
     parser.add_argument(
-        "--markdown", type=output_file, metavar="FILE", help="write the table as Markdown; '-' writes to stdout"
+        "--markdown", type=file_or_stdout, metavar="FILE", help="write the table as Markdown; '-' writes to stdout"
     )
     parser.add_argument(
         "--latex",
-        type=output_file,
+        type=file_or_stdout,
         metavar="FILE",
         help="write the table as LaTeX (package booktabs); '-' writes to stdout",
     )
@@ -106,7 +106,12 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
     words += ["--metrics", args.metrics] if args.metrics else []
     words += ["--success", ",".join(map(str, args.success))] if args.success else []
     words += ["--stdin", args.stdin] if args.stdin else []
-    words += ["--prefix", args.prefix.as_option()] if args.prefix else []
+    words += [f"--prefix={args.prefix.as_option()}"] if args.prefix else []
+    words += ["--seed", str(args.seed)] if args.seed != 1 else []
+    words += ["--container", args.container] if args.container else []
+    words += [f"--container-args={args.container_args}"] if args.container_args is not None else []
+    words += ["--cluster", args.cluster] if args.cluster else []
+    words += measuring_words(args)
     if args.trace:
         return [*words, "--trace", *map(str, args.trace)]
     return [*words, "--workload", str(args.workload)] if args.workload else [*words, "--", *args.command]
@@ -120,6 +125,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordings, Replays] | None) -> int:
+    if args.cluster and workload.file.output.compare == "command":  # each worker would have a reference of its own
+        raise UsageError("compare --cluster cannot compare outputs by a command", "leave out --cluster")
     from heapwright.allocators.embedded import find_embedded
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif

@@ -29,7 +29,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring import add_measuring_options, check_measuring
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.terminal_text import console, say, visible
 
@@ -89,7 +89,7 @@ def add_parser(verbs: Any) -> None:
     add_command_options(parser)
     add_container_option(parser)
     parser.add_argument(
-        "--csv", type=output_file, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
+        "--csv", type=file_or_stdout, metavar="FILE", help="write every run, one per line; '-' writes to stdout"
     )
     parser.add_argument("--plot", type=output_file, metavar="FILE", help="draw the landscape, as .svg, .png or .pdf")
     parser.add_argument(

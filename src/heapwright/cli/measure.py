@@ -114,6 +114,7 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
     status = 0
     # Ctrl-C at the terminal ends the target too. The run ends with it, and its figures are shown.
     interrupts: list[int] = []
+    failed = ""
     if args.end_after:
         signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
@@ -132,10 +133,11 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
                     outcomes.setdefault(input_.name, []).append(outcome)
                     status = status or executor.exit_status(outcome)
     except HeapwrightError as error:
+        failed = error.message
         raise HeapwrightError(error.message, error.hint, min(error.status, 127)) from None
     finally:
         if outcomes:
-            _show(args, workload, outcomes)
+            _show(args, workload, outcomes, failed)
     return 128 + signal.SIGINT if interrupts else status
 
 
@@ -147,7 +149,15 @@ def _summary(runs: list[Run]) -> dict[str, Summary | None]:
     return {m: summarise(v) if v else None for m, v in values.items()}
 
 
-def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list[Outcome]]) -> None:
+def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list[Outcome]], failed: str) -> None:
+    """Show and write the runs that were made.
+
+    Args:
+        args: the command line.
+        workload: the program.
+        outcomes: the runs of each input.
+        failed: why a further run could not be made, or empty.
+    """
     from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
 
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
@@ -171,7 +181,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
 
         write_page(runs, {name: workload.command(workload.input(name)) for name in runs}, Path(args.html))
     if args.json:
-        _write(args.json, workload, runs)
+        _write(args.json, workload, runs, failed)
     if not args.quiet and args.json != "-":
         from heapwright.report.terminal import measure_table
 
@@ -181,7 +191,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
             measure_table([r.as_json() for r in same], {m: s for m, s in _summary(same).items() if s}, console())
 
 
-def _write(where: str, workload: Workload, runs: dict[str, list[Run]]) -> None:
+def _write(where: str, workload: Workload, runs: dict[str, list[Run]], failed: str) -> None:
     """Write the JSON object. For a workload, each run names its input and each input has its own summary."""
     import dataclasses
 
@@ -202,6 +212,8 @@ def _write(where: str, workload: Workload, runs: dict[str, list[Run]]) -> None:
         "runs": [{**run.as_json(), **({"input": name} if workload.path else {})} for name, run in every],
         "summary": plain([run for _, run in every]),
     }
+    if failed:
+        result["error"] = failed
     if workload.path:
         result["workload"] = workload.path
         result["inputs"] = {name: {"command": commands[name], "summary": plain(runs[name])} for name in runs}

@@ -39,6 +39,13 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
 
 
+def measuring_words(args: argparse.Namespace) -> list[str]:
+    """Return the words of a command line that repeat its measuring options."""
+    options = {"--meter": args.meter, "--massif": args.massif, "--instructions": args.instructions}
+    words = [word for option, value in options.items() if value for word in (option, value)]
+    return [*words, "--timeout", f"{args.timeout:g}"] if args.timeout else words
+
+
 def check_measuring(args: argparse.Namespace) -> None:
     """Refuse a back end that does not fit the other options, and warn if instructions cannot be counted.
 

@@ -14,17 +14,18 @@ from heapwright.files import is_stream
 
 
 def output_file(text: str) -> Path:
-    """An argparse type: a file to write, or '-'. It refuses what cannot be written before anything is measured.
+    """An argparse type: a file to write. It refuses what cannot be written before anything is measured.
 
     Raises:
-        HeapwrightError: it is '-', and stdout is closed.
-        ArgumentTypeError: the file cannot be written.
+        ArgumentTypeError: the file cannot be written, or it is '-'.
     """
+    if text == "-":
+        raise argparse.ArgumentTypeError(
+            "this option does not write to stdout (name a file; './-' is a file called '-')"
+        )
     path = Path(text)
     folder = path.absolute().parent
-    if text == "-" and sys.__stdout__ is None:
-        raise HeapwrightError("stdout is closed, so '-' cannot be written", "name a file")
-    if text == "-" or (is_stream(path) and not path.is_dir()):
+    if is_stream(path) and not path.is_dir():
         return path
     if not folder.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: there is no directory {path.parent} (create it first)")
@@ -35,9 +36,23 @@ def output_file(text: str) -> Path:
     return path
 
 
+def file_or_stdout(text: str) -> Path:
+    """An argparse type: a file to write, as `output_file` checks it, or '-' for stdout.
+
+    Raises:
+        HeapwrightError: it is '-', and stdout is closed.
+        ArgumentTypeError: the file cannot be written.
+    """
+    if text != "-":
+        return output_file(text)
+    if sys.__stdout__ is None:
+        raise HeapwrightError("stdout is closed, so '-' cannot be written", "name a file")
+    return Path(text)
+
+
 def json_file(text: str) -> str:
-    """The argparse type of --json: as `output_file`, but the text stays."""
-    output_file(text)
+    """The argparse type of --json: as `file_or_stdout`, but the text stays."""
+    file_or_stdout(text)
     return text
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import positive, read_stdin, read_workload, with_stdin_named
 from heapwright.cli.parser import Parse
-from heapwright.errors import HeapwrightError, UsageError
+from heapwright.errors import NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
@@ -161,8 +161,10 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
         return made[0]
 
     args = parse(plan.words)
-    if args.cluster or args.json == "-":
-        raise UsageError("a planned command can have neither --cluster nor --json on stdout", "leave it out")
+    if args.cluster:
+        raise UsageError("a planned command cannot have --cluster", "leave it out")
+    if any(str(getattr(args, name, None)) == "-" for name in ("json", "csv", "markdown", "latex")):
+        raise UsageError("a planned command cannot write to stdout, where the count of blocks goes", "name a file")
     args.machines, args.quiet = machines, True
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +181,7 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
             for path in new:
                 path.rmdir()
         raise
-    if status == 0:
+    if status in (0, NO_GAIN, UNDECIDED):  # --exit-code
         made[0].done()
         say("the study is finished; its report is beside the study file")
         sys.stdout.write("0\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.cautions import warn_of_changes
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.errors import UsageError
 from heapwright.terminal_text import tell
 
@@ -39,7 +39,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--extract", type=Path, metavar="FILE.html", help="print the data of a report as JSON")
     parser.add_argument(
         "--csv",
-        type=output_file,
+        type=file_or_stdout,
         metavar="FILE",
         help="write every run of the studies instead of the page, one per line: order, evaluation, stage, generation,"
         " seconds, settings, ratios and metrics; '-' writes to stdout",

@@ -423,12 +423,13 @@ def _without_replays(
 
 def _exit_status(view: StudyView, too_short: bool) -> int:
     """Return the status for --exit-code; `too_short` tells whether the time budget held no proof."""
+    from heapwright.study.choose import gain_is_proven
     from heapwright.study.claim import headline
 
-    gain = headline(view.picks, view.objectives) is not None
-    if view.recordings is not None:  # a prediction is not a proof
-        return UNDECIDED if gain or too_short else NO_GAIN
-    return 0 if gain else UNDECIDED if too_short else NO_GAIN
+    if gain_is_proven(view):
+        return 0
+    predicted = view.recordings is not None and headline(view.picks, view.objectives) is not None
+    return UNDECIDED if predicted or too_short else NO_GAIN
 
 
 def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:

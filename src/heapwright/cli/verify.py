@@ -114,6 +114,11 @@ def _verify(args: argparse.Namespace) -> int:
     if pick is None:
         says = "claims" if view.recordings is None else "predicts"
         raise HeapwrightError(f"{args.study} {says} no gain, so there is nothing to verify", "see 'heapwright report'")
+    if not pick.confirmed:
+        raise HeapwrightError(
+            f"the {pick.name} pick of {args.study} was not confirmed, so there is nothing to verify",
+            "continue the study with the same 'heapwright tune' command, without --search-only",
+        )
     given = args.command is not None or args.workload is not None
     if view.recordings is not None and not given:
         raise UsageError(

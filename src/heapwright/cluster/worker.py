@@ -125,8 +125,24 @@ def _tidy(folder: Path, used: set[str]) -> None:
                 path.touch()
             elif _OURS.fullmatch(path.name) and path.is_file() and time.time() - path.stat().st_mtime > _WEEK_S:
                 path.unlink()
-            elif path.is_dir() and path.name.isdecimal() and not Path(f"/proc/{path.name}").exists():
+            elif path.is_dir() and (pid := _worker_of(path.name)) and not Path(f"/proc/{pid}").exists():
                 shutil.rmtree(path)  # the scratch folder of a worker that has ended
+
+
+def _scratch_name() -> str:
+    """Return the name of this worker's scratch folder. It holds for one boot and one PID namespace.
+
+    Several machines or containers may share the folder of traces.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    return f"worker-{boot}-{namespace}-{os.getpid()}"
+
+
+def _worker_of(name: str) -> str:
+    """Return the process id in the name of a scratch folder; empty if it cannot be a worker of this PID namespace."""
+    head, _, pid = name.rpartition("-")
+    return pid if head == _scratch_name().rpartition("-")[0] and pid.isdecimal() else ""
 
 
 def put_piece(hash_: str, sender: str, offset: int, piece: bytes, last: bool) -> str:
@@ -209,7 +225,7 @@ def _prepared(text: str) -> Executor | Replays:
             if isinstance(old, Replays):
                 old.__exit__()
         _prepared_runs.clear()
-        recipe, scratch = decode(text, Recipe), cache_folder() / str(os.getpid())
+        recipe, scratch = decode(text, Recipe), cache_folder() / _scratch_name()
         scratch.mkdir(exist_ok=True)
         _prepared_runs[text] = restore(recipe, cache_folder(), scratch)
     return _prepared_runs[text]

@@ -209,7 +209,8 @@ def _managed(pid: int, executable: str | None) -> str:
     if executable is None:
         return ""
     path = f"/proc/{pid}/root{executable}"  # a replaced program has no file of that name any more
-    managed = find_managed(path) if os.access(path, os.R_OK | os.X_OK) else None
+    # The program is never started: it may belong to another user.
+    managed = find_managed(path, ask=False) if os.access(path, os.R_OK | os.X_OK) else None
     return managed.runtime if managed else ""
 
 

@@ -59,7 +59,7 @@ def read_note(image: Image) -> Linked | None:
         try:
             value: Any = json.loads(data.rstrip(b"\0"))
             return Linked(**{key: str(value.get(key, "")) for key in Linked.__dataclass_fields__})
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             continue
     return None
 

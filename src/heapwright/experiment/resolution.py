@@ -6,6 +6,7 @@ are equal, the robust estimate of noise is 0 although runs differ. Then the rang
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ from heapwright.experiment.stats import NEARLY_EQUAL
 
 # Metrics of address space. Its unit is the page, and padding of the environment moves it by one.
 ADDRESS_SPACE = frozenset({"peak_heap_bytes", "mean_heap_bytes", "peak_vm_bytes", "massif_peak_bytes"})
-_PAGE_BYTES = 4096
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resolution(metric: str, values: Sequence[float]) -> float:

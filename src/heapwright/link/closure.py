@@ -54,7 +54,10 @@ def read_input(path: Path) -> Image | Archive:
         raise HeapwrightError(f"{path} is a directory", "name objects, archives, programs or libraries")
     if not path.is_file() and path.exists():
         raise HeapwrightError(f"{path} is not a regular file", "name objects, archives, programs or libraries")
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise HeapwrightError(f"{path}: {error.strerror}", "name objects, archives, programs or libraries") from None
     if is_archive(content):
         return Archive(path, content)
     if is_bitcode(content):

@@ -15,6 +15,7 @@ from pathlib import Path
 from heapwright.errors import HeapwrightError
 from heapwright.link.search import find_linked, is_file
 
+_MAX_SCRIPTS = 20  # linker scripts that name each other
 # Options whose value is the next word (or what follows the '=' of a long one).
 _WITH_VALUE = frozenset(
     [
@@ -251,7 +252,9 @@ class _Reader:
                 return False
         return True
 
-    def _add(self, name: str, at: int, state: _State) -> None:
+    def _add(self, name: str, at: int, state: _State, depth: int = 0) -> None:
+        if depth > _MAX_SCRIPTS:
+            raise HeapwrightError(f"linker scripts name each other: {name}", "name the libraries themselves")
         line = self.line
         path: Path | None = Path(name)
         if name.startswith("-l"):
@@ -268,7 +271,7 @@ class _Reader:
             if not part.startswith(("-l", "/")):  # a plain name: beside the script, or where libraries are
                 places = [Path(folder) / part for folder in (path.parent, *map(Path, line.folders))]
                 part = next((str(place) for place in places if is_file(place)), part)
-            self._add(part, at, inner)
+            self._add(part, at, inner, depth + 1)
 
 
 def read_script(path: Path) -> list[tuple[str, bool]] | None:

@@ -52,7 +52,7 @@ def _loader_cache() -> dict[str, list[str]]:
             done = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.SubprocessError):
             continue
-        for name, path in re.findall(r"^\s+(\S+) \(.*\) => (\S+)$", done.stdout, re.MULTILINE):
+        for name, path in re.findall(r"^\s+(\S+) \(.*\) => (.+)$", done.stdout, re.MULTILINE):
             found.setdefault(name, []).append(path)
         break
     return found

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.files import write_whole
+from heapwright.files import user_cache, write_whole
+from heapwright.measure.process_group import ending
 from heapwright.platforms import INSIDE, find_platform, need_platform
 
 REPORTS = "/run/heapwright"  # where the container has the folder for the meter's report
@@ -128,7 +129,8 @@ class Container:
     def signal(self, name: str) -> None:
         """Send a signal to the first process of the container `self.name`, which passes it on; 'KILL' removes it."""
         words = ["rm", "--force"] if name == "KILL" else ["kill", "--signal", name]
-        subprocess.run([self.runtime, *words, self.name], capture_output=True, check=False, timeout=_WAIT_S)
+        with contextlib.suppress(HeapwrightError):  # the container may have ended
+            _ask(self.runtime, *words, self.name)
 
     def pid(self) -> int:
         """Return the process id of the container's first process on this machine; 0 if it does not run here."""
@@ -255,8 +257,10 @@ def _digest(found: Mapping[str, Any]) -> str:
 
 def _cached_files(runtime: str, identifier: str) -> tuple[list[str], dict[str, str], str]:
     """Return the answer of `_files`, which reads the whole image, from a file of an earlier call if there is one."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache_file = home / "heapwright" / "images" / f"{re.sub(r'[^0-9a-z]', '-', identifier)}.json"
+    cache = user_cache()
+    if cache is None:
+        return _files(runtime, identifier)
+    cache_file = cache / "images" / f"{re.sub(r'[^0-9a-z]', '-', identifier)}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         loaders, libraries, version = json.loads(cache_file.read_text(encoding="utf-8"))
         return list(loaders), dict(libraries), str(version)
@@ -275,11 +279,11 @@ def _files(runtime: str, identifier: str) -> tuple[list[str], dict[str, str], st
     number = made.stdout.split()[-1]
     loaders: set[str] = set()
     libraries: dict[str, str] = {}
-    version = ""
+    version, unreadable = "", f"the files of the image {identifier} cannot be read"
     try:
         with subprocess.Popen([runtime, "export", number], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as export:
             assert export.stdout is not None
-            with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=export.stdout, mode="r|") as archive:
+            with tarfile.open(fileobj=export.stdout, mode="r|") as archive:
                 for entry in archive:
                     path = entry.name.lstrip("./")
                     loaders |= {libc for libc, pattern in _LOADERS.items() if pattern.fullmatch(path)}
@@ -290,7 +294,12 @@ def _files(runtime: str, identifier: str) -> tuple[list[str], dict[str, str], st
                         version = said[1].decode() if said else version
                     elif (library := _LIBRARY.search(path)) and (entry.isreg() or entry.issym()):
                         libraries.setdefault(library[4], f"/{path}")
-            export.stdout.close()
+            while export.stdout.read(1 << 20):  # padding after the archive's end
+                pass
+        if code := export.returncode:
+            raise HeapwrightError(f"{unreadable}: {ending(code if code > 0 else 128 - code)}")
+    except tarfile.TarError as error:
+        raise HeapwrightError(f"{unreadable}: {error}") from None
     finally:
         _ask(runtime, "rm", "--force", number)
     return sorted(loaders), libraries, version
@@ -313,4 +322,4 @@ def _ask(runtime: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1].removeprefix("Error: ") if lines else "it says nothing"
+    return lines[-1].removeprefix("Error: ") if lines else "it printed no error message"

@@ -174,7 +174,10 @@ def meter_path() -> Path:
 
 def probe() -> dict[str, Any]:
     """Return which back ends and counters work on this machine, as the meter prints it."""
-    done = subprocess.run([meter_path(), "--probe"], capture_output=True, text=True, check=False, timeout=60)
+    try:
+        done = subprocess.run([meter_path(), "--probe"], capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        raise HeapwrightError("the meter did not finish its probe of this machine within 60 s") from None
     if done.returncode:
         raise HeapwrightError(f"the meter cannot probe this machine: {done.stderr.strip()}")
     result: dict[str, Any] = msgspec.json.decode(done.stdout)

@@ -84,7 +84,7 @@ def notes(found: CanaryState) -> list[str]:
             count = blocks.without_ratio + len(blocks.times)
             lines.append(
                 f"{visible(LABELS.get(name, name))}: {blocks.without_ratio} of {count} blocks have"
-                " no ratio, because a group's mean is 0. No claim covers them. Their means: control"
+                " no ratio, because a group's mean is 0 or below. No claim covers them. Their means: control"
                 f" {means[0]}, treatment {means[1]}."
             )
     control, treatment = found.restarts

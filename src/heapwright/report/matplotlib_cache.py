@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from types import ModuleType
+
+from heapwright.files import user_cache
 
 _VARIABLE = "MPLCONFIGDIR"
 
@@ -17,10 +18,10 @@ def load_matplotlib(backend: str) -> ModuleType:
     Args:
         backend: name of the back end, such as 'svg'.
     """
+    cache = user_cache()
     ours = _VARIABLE not in os.environ
-    if ours:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heapwright" / "matplotlib"
-        os.environ[_VARIABLE] = str(cache)
+    if ours and cache is not None:
+        os.environ[_VARIABLE] = str(cache / "matplotlib")
     try:
         import matplotlib as mpl
 
@@ -28,6 +29,6 @@ def load_matplotlib(backend: str) -> ModuleType:
         mpl.get_cachedir()
     finally:
         if ours:
-            del os.environ[_VARIABLE]
+            os.environ.pop(_VARIABLE, None)
     mpl.use(backend)
     return mpl

@@ -34,6 +34,13 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
     return view.picks[name]
 
 
+def gain_is_proven(view: StudyView) -> bool:
+    """Whether fresh pairs of the program prove a gain: in the study, or by `verify` in a study of recordings."""
+    if view.recordings is None:
+        return headline(view.picks, view.objectives) is not None
+    return any(proven_by(pick, view.verified) for pick in view.picks.values())
+
+
 def keep_choice(store: Store, view: StudyView) -> None:
     """Store the choice of a finished study, so that `run` need not judge the runs again."""
     pick = headline(view.picks, view.objectives)

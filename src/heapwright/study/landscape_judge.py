@@ -88,7 +88,10 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
 
     metric = metric or options.objectives[0]
     specs = msgspec.convert(store.meta.spaces[options.allocator], SpaceFile).param
-    axes = tuple(next(axis_of(s, text) for s in specs if s.key == text.split(":")[0]) for text in options.axes)
+    by_key = {spec.key: spec for spec in specs}
+    if any(text.split(":")[0] not in by_key for text in options.axes):
+        raise HeapwrightError(f"the study {store.path} is damaged: an axis is no setting of {options.allocator}")
+    axes = tuple(axis_of(by_key[text.split(":")[0]], text) for text in options.axes)
     runs = store.runs(Phase.LANDSCAPE)
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     if runs and all(r.metrics.get(metric) is None for r in runs if not r.failure):

@@ -7,6 +7,7 @@ prediction for any other allocator or setting is replay + base.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -53,10 +54,11 @@ def read_measured(path: Path) -> Measured:
         UsageError: the file cannot be read, is no such JSON, or has several inputs.
     """
     try:
-        measured = msgspec.json.decode(path.read_bytes(), type=Measured)
+        # Not msgspec's decoder: words that are not UTF-8 are stored as lone surrogates, which it refuses.
+        measured = msgspec.convert(json.loads(path.read_bytes()), type=Measured)
     except OSError as error:
         raise UsageError(f"--base {path} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # msgspec.ValidationError is a ValueError
         hint = "heapwright measure --json FILE -- ./prog args writes one"
         raise UsageError(f"--base {path} is not a JSON file of 'heapwright measure'", hint) from None
     if len(measured.inputs) > 1:

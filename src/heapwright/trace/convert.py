@@ -79,6 +79,9 @@ def import_heaptrack(path: Path, trace: Path) -> Made:
     Raises:
         HeapwrightError: nothing of the text can be read, or the trace cannot be written.
     """
+    with path.open("rb") as file:
+        if file.read(4) == _ZSTD:
+            _zstd_program(path)  # before anything is begun
     words: list[str | Path] = [native_program("heapwright-trace"), "import-heaptrack", trace]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as native:
         assert native.stdin is not None
@@ -124,13 +127,17 @@ def _gzip(file: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-def _zstd(path: Path) -> Iterator[bytes]:
+def _zstd_program(path: Path) -> str:
     program = shutil.which("zstd")
     if program is None:
         raise HeapwrightError(
             f"{path} is compressed with zstd, and there is no zstd program", "install the package zstd"
         )
-    words = [program, "--decompress", "--stdout", "--quiet", "--no-progress", str(path)]
+    return program
+
+
+def _zstd(path: Path) -> Iterator[bytes]:
+    words = [_zstd_program(path), "--decompress", "--stdout", "--quiet", "--no-progress", str(path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as unpacking:
         assert unpacking.stdout is not None
         while piece := unpacking.stdout.read(_PIECE):

@@ -13,6 +13,7 @@ import dataclasses
 import errno
 import os
 import re
+import shlex
 import shutil
 import signal
 import struct
@@ -281,9 +282,11 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
     folder = Path(tempfile.mkdtemp(prefix=f".{trace.name}.", suffix=SUFFIX, dir=trace.parent))
     try:
         status, failure = run(folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    except (HeapwrightError, OSError, KeyboardInterrupt) as error:
+        if not any(raw.stat().st_size for raw in folder.glob("*.raw")):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        raise _kept(folder, trace, "the recording ended early", error) from None
     if not any(folder.glob("*.raw")):
         shutil.rmtree(folder, ignore_errors=True)
         raise nothing_recorded(program, status)
@@ -319,10 +322,7 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
         empty = not any(packed.allocations for raw, packed, _ in drafts if not own or _executable(raw) != own)
         result = [] if empty else _place_all(drafts, trace)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
-        what = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
-        recovery_hint = f"the raw files are kept; to try again: heapwright record --recover {folder} -o {trace}"
-        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
-        raise HeapwrightError(f"the recordings could not be packed: {what}", recovery_hint, status) from None
+        raise _kept(folder, trace, "the recordings could not be packed", error) from None
     shutil.rmtree(folder, ignore_errors=True)
     if empty:
         late = next((warning for _, _, warning in drafts if "the window did not begin" in warning), "")
@@ -331,6 +331,14 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
             raise HeapwrightError(f"nothing was recorded: {late.rpartition(': ')[2]}", hint, status or 1)
         raise nothing_recorded(program, status)
     return result
+
+
+def _kept(folder: Path, trace: Path, what: str, error: BaseException) -> HeapwrightError:
+    """Returns the error that says what failed, why, and how to make a trace of the raw files, which are kept."""
+    why = error.message if isinstance(error, HeapwrightError) else str(error) or "interrupted"
+    command = shlex.join(["heapwright", "record", "--recover", str(folder), "-o", str(trace)])
+    status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
+    return HeapwrightError(f"{what}: {why}", f"the raw files are kept; to pack them: {command}", status)
 
 
 def _with_own_malloc(program: str) -> str:

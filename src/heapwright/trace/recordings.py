@@ -6,6 +6,7 @@ the search and inputs that are held out work as they do for a program (`workload
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -137,8 +138,9 @@ def recorded_workload(train: Sequence[Path], test: Sequence[Path] = ()) -> Workl
             raise UsageError(f"the recording {path} is given twice", "leave out one of them")
         seen.add(whole)
         file_name = os.fsencode(path.name).decode(errors="backslashreplace")
-        same = sum(i.name.partition(" ")[0] == file_name for i in inputs)
-        name = f"{file_name} {same + 1}" if same else file_name
+        names = {i.name for i in inputs}
+        numbered = (f"{file_name} {number}" for number in itertools.count(2))
+        name = next(n for n in itertools.chain([file_name], numbered) if n not in names)
         inputs.append(Input(name, "test" if split == "test" else "train", [whole]))
     file = WorkloadFile([str(native_program("heapwright-replay"))], output=Output(compare="none"), input=list(inputs))
     return Workload(file, Path.cwd(), tuple(inputs), replays=True)

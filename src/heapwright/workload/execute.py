@@ -12,11 +12,11 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
-from heapwright.measure.process_group import ending
+from heapwright.measure.process_group import ending, run_group
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.score import MIN_LIMIT_S, NO_OBJECTIVE, score
@@ -253,17 +253,7 @@ class Executor:
             mine.flush()
             names = {"{reference}": str(reference), "{output}": mine.name}
             words = [names.get(word, word) for word in self.workload.file.output.command]
-            try:
-                status = subprocess.run(
-                    words,
-                    cwd=self.workload.cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    check=False,
-                ).returncode
-            except OSError as error:
-                raise HeapwrightError(f"the comparing command does not start: {error}") from None
+            status = self._run_helper("comparing", words, stderr=subprocess.DEVNULL)
         return "same" if status == 0 else f"differs (comparer's status {status})"
 
     def _helper(self, what: str, words: list[str], env: Mapping[str, str]) -> None:
@@ -271,19 +261,28 @@ class Executor:
         if not words:
             return
         with tempfile.TemporaryFile() as said:  # the output may be large
-            try:
-                done = subprocess.run(
-                    words,
-                    cwd=self.workload.cwd,
-                    env=dict(env),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=said,
-                    check=False,
-                )
-            except OSError as error:
-                raise HeapwrightError(f"the {what} command does not start: {error}") from None
-            if done.returncode:
+            status = self._run_helper(what, words, env=dict(env), stderr=said)
+            if status:
                 said.seek(max(0, said.seek(0, os.SEEK_END) - TAIL_BYTES))
                 last = last_words(said.read().decode(errors="replace"))
-                raise HeapwrightError(f"the {what} command failed with status {done.returncode}: {last}")
+                raise HeapwrightError(f"the {what} command failed with status {status}: {last}")
+
+    def _run_helper(self, what: str, words: list[str], **how: Any) -> int:
+        """Run a command of the workload that is not measured, and return its exit status.
+
+        Args:
+            what: the name of the command in messages.
+            words: the command.
+            how: further arguments of `subprocess.Popen`.
+
+        Raises:
+            HeapwrightError: it does not start, or takes longer than the workload's time limit for a run.
+        """
+        limit = self.workload.file.timeout or None
+        nothing = subprocess.DEVNULL
+        try:
+            return run_group(words, limit, cwd=self.workload.cwd, stdin=nothing, stdout=nothing, **how)
+        except OSError as error:
+            raise HeapwrightError(f"the {what} command does not start: {error}") from None
+        except subprocess.TimeoutExpired:
+            raise HeapwrightError(f"the {what} command did not end within {limit:g} s") from None

@@ -217,7 +217,7 @@ def _libraries(program: ProgramFile | None, env: Mapping[str, str]) -> list[Path
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return [Path(name) for name in re.findall(r"=> (/\S+) \(0x", done.stdout)]
+    return [Path(name) for name in re.findall(r"=> (/.+) \(0x", done.stdout)]
 
 
 def _named_files(workload: Workload, without: set[Path] | None = None) -> list[FileIdentity]:

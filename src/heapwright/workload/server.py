@@ -201,6 +201,8 @@ def _repeat_load(
         once = _Load()
         _run_load(once, server, thread, cwd, plain, left, tree)
         if once.trouble == LOAD_TIMED_OUT and time.monotonic() >= end:
+            if not load.loads:
+                load.trouble = f"no load ended within {seconds:g} s"
             return
         load.loads += 1
         load.trouble, load.idle_bytes = once.trouble, once.idle_bytes
@@ -323,11 +325,10 @@ def _stop_inside(container: Container, server: Server, thread: threading.Thread)
 
 
 def _listening(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=0.5):
+    for host in ("127.0.0.1", "::1"):
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.5):
             return True
-    except OSError:
-        return False
+    return False
 
 
 def _port_in_use(server: Server, cwd: Path, plain: Mapping[str, str]) -> int:
