@@ -47,6 +47,17 @@ def build(tmp_path: Path) -> Callable[..., str]:
     return compile_
 
 
+def test_a_program_is_not_started_unless_it_may_be_asked(build: Callable[..., str], tmp_path: Path) -> None:
+    """`diagnose` may run as root on a process of another user, so no code of that program may run."""
+    started = tmp_path / "started"
+    text = LIKE_MIMALLOC.replace("{\n  const", f'{{\n  fclose(fopen("{started}", "w"));\n  const', 1)
+    path = build(text)
+    assert find_embedded(path, ask=False) is not None
+    assert not started.exists()
+    assert find_embedded(path) is not None
+    assert started.exists(), "this test would not notice"
+
+
 @pytest.mark.parametrize("options", [(), ("-s",)])
 def test_a_jemalloc_under_prefixed_names(options: tuple[str, ...], tmp_path: Path) -> None:
     """Like the Rust crate's, also in a stripped program: its variable has the prefix, and its settings take effect."""

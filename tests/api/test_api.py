@@ -68,6 +68,10 @@ def test_measure_is_the_package_and_the_function() -> None:
     assert found.summary["peak_rss_bytes"].min > 0
 
 
+def test_a_command_that_ends_like_an_interrupted_one_is_a_result() -> None:
+    assert heapwright.measure(["sh", "-c", "exit 130"]).runs[0]["exit_code"] == 130
+
+
 def test_what_goes_wrong_is_one_clear_line() -> None:
     with pytest.raises(heapwright.HeapwrightError, match="command not found: no-such-program") as caught:
         heapwright.measure(["no-such-program"])

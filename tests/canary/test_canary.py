@@ -218,6 +218,15 @@ def test_numbers_of_commands() -> None:
         of_command("x")
 
 
+def test_what_a_command_prints_or_starts_ends_no_canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_command("x=printf '\\377' # {group}")[2]() == (None, None)
+    monkeypatch.setattr("heapwright.canary.sources.TIMEOUT_S", 0.3)
+    mark = tmp_path / "late"
+    assert of_command(f"x=(sleep 1; touch {mark}) | cat # {{group}}")[2]() == (None, None)
+    time.sleep(1.2)
+    assert not mark.exists(), "a command that takes too long ends with all its processes"
+
+
 METRICS = """# HELP requests_total Requests.
 # TYPE requests_total counter
 requests_total{path="/a b",code="200"} 10
@@ -234,8 +243,12 @@ def test_series_of_prometheus() -> None:
     assert sum_of_series(METRICS, "none") is None
 
     class Endpoint(BaseHTTPRequestHandler):
+        announced = ""
+
         def do_GET(self) -> None:
             self.send_response(200)
+            if self.announced:
+                self.send_header("Content-Length", self.announced)
             self.end_headers()
             self.wfile.write(METRICS.encode())
 
@@ -246,6 +259,9 @@ def test_series_of_prometheus() -> None:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/metrics"
         assert of_prometheus(url, "http://127.0.0.1:1/", "queue")() == (2.5, None)
+        Endpoint.announced = "9999"
+        assert of_prometheus(url, url, "queue")() == (None, None), "an answer that breaks off"
+        Endpoint.announced = ""
         rate = of_prometheus(url, url, "requests_total")
         assert rate() == (None, None), "a counter needs two readings"
         server.shutdown()

@@ -23,6 +23,7 @@ from heapwright.cli.common import (
     with_stdin_named,
     writes_stdout,
 )
+from heapwright.cli.compare import _reproduce
 from heapwright.cli.measuring import check_measuring
 from heapwright.cli.tune import _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
@@ -162,6 +163,20 @@ def test_which_allocator(tmp_path: Path) -> None:
     with pytest.raises(HeapwrightError, match=r"unknown allocator 'glibk'|not glibc"):
         named_allocators(parsed("--allocators glibk"))
     assert named_allocators(parsed()) == [], "all that are found are searched"
+
+
+def test_files_that_cannot_be_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("report x.study -o -", "fit x.hwt -o -", "verify x.study --junit -"):
+        status, error = said(capsys, *words.split())
+        assert status == 2
+        assert "does not write to stdout" in error
+
+
+def test_a_comparison_can_be_repeated_as_it_was() -> None:
+    words = "compare -n 3 --seed 7 --meter poll --timeout 5 --massif emulation --container-args=--cpus=1 --container i"
+    found = " ".join(_reproduce(cli.parse([*words.split(), "--", "true"])))
+    for part in ("--seed 7", "--meter poll", "--timeout 5", "--massif emulation", "--container i", "--cpus=1"):
+        assert part in found
 
 
 # main

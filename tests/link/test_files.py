@@ -15,7 +15,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive
 from heapwright.link.closure import read_input
 from heapwright.link.judge import inspect_files
-from heapwright.link.line import read_script
+from heapwright.link.line import read_line, read_script
 
 from .conftest import Build, run
 
@@ -114,6 +114,12 @@ def test_linker_scripts(tmp_path: Path) -> None:
         read_script(script)
 
 
+def test_linker_scripts_that_name_each_other_end_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "liba.so").write_text("INPUT(./liba.so)")
+    with pytest.raises(HeapwrightError, match="linker scripts name each other"):
+        read_line([str(tmp_path / "liba.so")])
+
+
 _TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
 
 
@@ -129,6 +135,6 @@ def test_notes_come_back(why: str, options: str, machine: str) -> None:
 
 def test_a_foreign_note_is_passed_over() -> None:
     image = read_image(note_object(Linked("exgen", "1", "static", "single", ""), "EM_X86_64"), "note.o")
-    for data in (b"nonsense", b"[1]", b"\xff\xfe"):
+    for data in (b"nonsense", b"[1]", b"\xff\xfe", b"[" * 100_000):
         image.notes[OWNER] = [data]
         assert read_note(image) is None

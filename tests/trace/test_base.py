@@ -181,6 +181,19 @@ def test_a_base_of_another_program_is_said(tmp_path: Path) -> None:
     assert heapwright("replay", trace, "-q", "--base", measured(tmp_path, "/bin/ls")).stderr == ""
 
 
+def test_words_that_are_not_utf_8_can_be_read_again(tmp_path: Path) -> None:
+    measured = {"command": ["prog", "\udcff"], "summary": {"peak_rss_bytes": {"median": 5.0}}}
+    (tmp_path / "m.json").write_text(json.dumps(measured))
+    assert read_measured(tmp_path / "m.json").value("peak_rss_bytes") == 5.0
+
+
+def test_a_damaged_measurement_is_refused(tmp_path: Path) -> None:
+    for content in (b"\xff\xfe", b"[" * 100_000):
+        (tmp_path / "m.json").write_bytes(content)
+        with pytest.raises(UsageError, match="is not a JSON file"):
+            read_measured(tmp_path / "m.json")
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -176,6 +176,16 @@ def test_inputs_are_split_and_named(traces: Path, tmp_path: Path) -> None:
         recorded_workload([again], [again])
 
 
+def test_no_two_inputs_have_one_name(traces: Path, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a/x y.hwt", "b/x y.hwt", "a/z.hwt", "a/z.hwt 2", "b/z.hwt")]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        shutil.copy(traces / "complete.hwt", file)
+    assert [i.name for i in recorded_workload(files).inputs] == [
+        "x y.hwt", "x y.hwt 2", "z.hwt", "z.hwt 2", "z.hwt 3",
+    ]  # fmt: skip
+
+
 def test_files_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
     bad = tmp_path / "bad.hwt"
     bad.write_text("nothing\n")

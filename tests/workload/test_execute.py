@@ -193,6 +193,14 @@ def test_the_padding_is_a_variable_of_that_length(make: Make) -> None:
 # set-up and clean-up
 
 
+def test_a_set_up_that_hangs_ends_at_the_time_limit(make: Make) -> None:
+    executor = make("true", setup=["sleep", "60"])
+    file = msgspec.structs.replace(executor.workload.file, timeout=0.2)
+    executor.workload = dataclasses.replace(executor.workload, file=file)
+    with pytest.raises(HeapwrightError, match=r"the setup command did not end within 0\.2 s"):
+        run(executor)
+
+
 def test_set_up_and_clean_up_surround_every_run(make: Make, tmp_path: Path) -> None:
     executor = make(
         "cat log",

@@ -1,0 +1,17 @@
+"""Reads the loader's log of bindings, and says which malloc serves a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heapwright.allocators.takeover import bindings, others_than
+
+LINE = "      1234:\tbinding file {} [0] to {} [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
+
+
+def test_paths_may_have_spaces(tmp_path: Path) -> None:
+    program, library = "/opt/My App/bin/prog", "/opt/My App/lib/libown malloc.so"
+    (tmp_path / "bindings.1234").write_text(LINE.format(program, library) + LINE.format("/lib/libc.so.6", library))
+    found = bindings(tmp_path)
+    assert found == [{(program, library), ("/lib/libc.so.6", library)}]
+    assert others_than("/usr/lib/libjemalloc.so.2", found) == [library]
