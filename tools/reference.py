@@ -22,6 +22,7 @@ def _shown(action: argparse.Action) -> str:
     """'`-n RUNS`, `--runs RUNS`'."""
     choices = "|".join(map(str, action.choices)) if action.choices else ""
     value = str(action.metavar or choices or (action.dest.upper() if action.nargs != 0 else ""))
+    value += "…" if action.nargs in ("+", "*") else ""
     if not action.option_strings:
         return f"`{value}`"
     return ", ".join(

@@ -133,7 +133,7 @@ def test_a_gain_at_a_steep_price_is_shipped_by_name_only() -> None:
     assert headline(found, OBJECTIVES) is None
     assert study_claim(found, OBJECTIVES, confirmed=True) == (
         "Keep the default: CPU time +65.7% costs too much for peak resident memory −2.8%."
-        " 'heapwright apply --pick memory' ships it all the same."
+        " 'heapwright apply STUDY --pick memory' prints it all the same."
     )
 
 

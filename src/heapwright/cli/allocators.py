@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
                 "unit": p.spec.unit,
                 "default": p.spec.default,
                 "levels": list(p.levels),
+                "specials": p.specials,
                 "gate": p.spec.gate or None,
                 "unless": p.spec.unless or None,
                 "threads": p.spec.requires.threads,
@@ -144,6 +145,11 @@ def _print_runtimes(rows: list[dict[str, Any]]) -> None:
         out.print(table)
 
 
+def _ends(levels: list[str]) -> list[str]:
+    """Return the ends of a range of levels, as one text; up to two levels as they are."""
+    return [f"{levels[0]} … {levels[-1]}"] if len(levels) > 2 else levels
+
+
 def _print(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -158,8 +164,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         for heading in ("setting", "range", "default", "effect"):
             table.add_column(heading, overflow="fold")
         for p in row["parameters"]:
-            levels = p["levels"]
-            span = f"{levels[0]} … {levels[-1]}" if len(levels) > 2 else ", ".join(levels)
+            span = ", ".join([*p["levels"][: p["specials"]], *_ends(p["levels"][p["specials"] :])])
             table.add_row(p["key"], span, p["default"], p["explain"])
         out.print(table)
         if row["not_searched"]:

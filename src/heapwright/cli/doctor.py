@@ -25,7 +25,7 @@ _TOOLS = {
 
 _METERS = {
     "notify": "the cheapest and most exact back end (seccomp user notification)",
-    "ptrace": "the second choice; --massif-compat needs it",
+    "ptrace": "the second choice; --massif emulation and kernel need it",
     "poll": "works everywhere: samples every 10 ms, does not count mapping calls",
 }
 

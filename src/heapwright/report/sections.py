@@ -92,6 +92,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
         "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
         "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
+        "apply_pick": shlex.join(["heapwright", "apply", view.path, "--pick"]) + " NAME",
         "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
         "picks": [_pick(view, name, pick) for name, pick in ordered_picks(view)],
         "references": [_reference(view, row) for row in view.references.values() if row.confirmed],

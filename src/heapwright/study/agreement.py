@@ -128,13 +128,16 @@ def errors_sentence(errors: Sequence[AnchorError]) -> str:
     if not errors:
         return ""
     worst = max(errors, key=lambda one: abs(one.error))
-    where = f"{METRICS[worst.metric].label} {worst.error:+.1%} under {worst.allocator}"
+    where = f"{METRICS[worst.metric].label} {worst.error:+.1%} under {worst.allocator}".replace("-", "−")
     if not any(error.beyond_chance for error in errors):
-        return f"Replays of its allocators at their defaults are within {FAITHFUL:.0%} of the program (worst: {where})."
+        return (
+            f"Replays under each allocator at its defaults are within {FAITHFUL:.0%} of the program, or within noise"
+            f" (largest difference: {where})."
+        )
     return (
         "Replays of this program are not faithful: their memory differs from the program's by more than"
-        f" {FAITHFUL:.0%} (worst: {where}). The search shifts their predictions to the measured values, and goes on to"
-        " check their order on the program."
+        f" {FAITHFUL:.0%} (largest difference: {where}). The search shifts their predictions to the measured values,"
+        " and goes on to check their order on the program."
     )
 
 

@@ -211,7 +211,9 @@ def study_claim(
     objected = [pick for pick in picks.values() if pick.objection]
     if best is None and objected:
         pick = min(objected, key=lambda pick: pick.score)
-        return f"Keep the default: {pick.objection}. 'heapwright apply --pick {pick.name}' ships it all the same."
+        return (
+            f"Keep the default: {pick.objection}. 'heapwright apply STUDY --pick {pick.name}' prints it all the same."
+        )
     if best is None and too_short is not None:
         return _unproven(too_short, predicted)
     if best is None:

@@ -362,9 +362,10 @@ def bound_of_inputs(inputs: Mapping[str, tuple[DefaultMeasurements, RecordedCoun
 
 def _is_malloc(name: str) -> bool:
     """Whether settings under this name belong to a malloc; a user's own space file may belong to the program."""
+    from heapwright.allocators.peers import known_peers
     from heapwright.allocators.registry import bundled_file
 
-    return bundled_file(name) is not None or os.sep in name
+    return bundled_file(name) is not None or os.sep in name or any(name == spec.name for spec in known_peers())
 
 
 def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> DefaultMeasurements | None:
