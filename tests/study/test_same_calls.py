@@ -164,7 +164,7 @@ def test_replays_of_allocators_at_their_defaults_are_compared_with_the_program()
 
     assert told(0.90, 1.07).startswith("Replays under each allocator at its defaults are within 3% of the program")
     assert "not faithful" in told(0.90, 1.03)
-    assert "peak resident memory -4.6% under jemalloc" in told(0.90, 1.03)
+    assert "peak resident memory −4.6% under jemalloc" in told(0.90, 1.03)
     assert "not faithful" not in told(0.90, 1.03, noise=0.02), "the program's own runs differ by as much"
     assert agreement.errors_sentence([]) == ""
 
