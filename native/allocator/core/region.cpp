@@ -186,9 +186,10 @@ Superblock* Region::choose_dirty(std::uint8_t number) const {
   return dirty_.first;
 }
 
-Superblock* Region::take_open(const List<Chunk>& list, std::uint64_t Chunk::* where,
-                              const SuperblockRequest& request, std::size_t max_searched) {
-  Chunk* const chunk = OpenChunks::choose(list, where, request.count, max_searched);
+// Takes superblocks from a chunk in use; nullptr: none has so many together.
+Superblock* Region::take_open(OpenChunks::Runs& runs, std::uint64_t Chunk::* where,
+                              const SuperblockRequest& request) {
+  Chunk* const chunk = OpenChunks::choose(runs, where, request.count, kChunksToSearch);
   return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->*where, request.count), request);
 }
 
@@ -220,20 +221,23 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
     look_at_next_chunk(now);
     request.huge = small && huge_pages_.pay_off(used_, sharing_heaps());
     if (request.huge) {
-      first = take_open(open_.huge, &Chunk::free, request, kChunksToSearch);
+      first = take_open(open_.huge, &Chunk::free, request);
       request.huge = huge_pages_.may_ask(now);
     }
   }
+  if (first == nullptr && !request.huge) {
+    first = take_open(open_.plain, &Chunk::dirty, request);  // using them costs no page faults
+  }
   if (first == nullptr) {
-    first = take_open(open_.plain, request.huge ? &Chunk::purged : &Chunk::free, request, kChunksToSearch);
+    first = take_open(open_.plain, request.huge ? &Chunk::purged : &Chunk::free, request);
   }
   if (first == nullptr) {
     first = take_empty(request);
   }
-  // If the kernel gave no new chunk, search further.
-  for (const List<Chunk>* list : {&open_.plain, &open_.huge}) {
+  // If the kernel gave no new chunk, take what the request should have left alone.
+  for (OpenChunks::Runs* runs : {&open_.plain, &open_.huge}) {
     if (first == nullptr) {
-      first = take_open(*list, &Chunk::free, request, SIZE_MAX);
+      first = take_open(*runs, &Chunk::free, request);
     }
   }
   return first;

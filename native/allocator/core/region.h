@@ -173,8 +173,8 @@ class Region {
     std::uint8_t number;  // the class; 0: none
     bool huge;            // whether a chunk may be asked for huge pages
   };
-  Superblock* take_open(const List<Chunk>& list, std::uint64_t Chunk::* where,
-                        const SuperblockRequest& request, std::size_t max_searched);
+  Superblock* take_open(OpenChunks::Runs& runs, std::uint64_t Chunk::* where,
+                        const SuperblockRequest& request);
   Superblock* take_empty(const SuperblockRequest& request);
   void look_at_next_chunk(std::uint64_t now);
   [[nodiscard]] std::uint64_t run_ms() const { return settings.clock() - started_ms_; }

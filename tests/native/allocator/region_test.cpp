@@ -118,6 +118,41 @@ TEST_P(RegionTest, ARunIsFoundInTheGapItFits) {
   EXPECT_EQ(region.bytes(), kChunkBytes);
 }
 
+TEST_P(RegionTest, ASpanFindsRoomInAnyOfManyChunks) {
+  constexpr std::size_t kChunks = 40;
+  constexpr std::size_t kSpan = 3;
+  std::vector<Superblock*> spans;
+  for (std::size_t i = 0; i < kChunks * kMax / kSpan; ++i) {
+    spans.push_back(take(kSpan));
+  }
+  const std::size_t bytes = region.bytes();
+  region.give(spans[1], kSpan);                            // the only room for a span
+  for (std::size_t chunk = 1; chunk < kChunks; ++chunk) {  // the others have gaps that are too short
+    Superblock* const span = spans[chunk * kMax / kSpan];
+    span[1].kind = Kind::kSpan;
+    region.give(span, 1);
+  }
+  EXPECT_EQ(take(kSpan), spans[1]);
+  EXPECT_EQ(region.bytes(), bytes);
+}
+
+TEST(OpenChunks, TheLongestRunOfBits) {
+  std::mt19937_64 random{7};
+  for (int round = 0; round < 20'000; ++round) {
+    std::uint64_t bits = random();
+    bits &= round % 3 == 0 ? random() : ~std::uint64_t{0};
+    bits |= round % 3 == 1 ? random() | random() : 0;
+    std::size_t longest = 0;
+    for (std::size_t i = 0, length = 0; i < 64; ++i) {
+      length = (bits >> i & 1U) != 0 ? length + 1 : 0;
+      longest = std::max(longest, length);
+    }
+    ASSERT_EQ(longest_run(bits), longest) << bits;
+  }
+  EXPECT_EQ(longest_run(0), 0U);
+  EXPECT_EQ(longest_run(OpenChunks::kAllFree), 63U);
+}
+
 TEST_P(RegionTest, GrowsInPlaceOnlyIntoWhatIsFree) {
   Superblock* const first = take(4);
   Superblock* const next = take(2);
