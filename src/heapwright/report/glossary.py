@@ -40,7 +40,11 @@ TERMS = (
         "A process that makes the events of a trace under an allocator, and touches memory as the program did.",
     ),
     Term("prediction", "A change of the program that follows from a replay, without a run of the program."),
-    Term("Pareto front", "The configurations that no other one beats in all objectives."),
+    Term(
+        "Pareto front",
+        "The configurations that no other one dominates: none is at least as good in every objective and better in"
+        " one.",
+    ),
     Term("hypervolume", "The volume that the front dominates, bounded by 1.1 times the default in every objective."),
     Term("minify", "Removes each setting that makes no difference."),
     Term("pick", "A configuration that a study recommends: for memory, for time, or balanced."),
