@@ -142,6 +142,7 @@ TEST(OpenChunks, TheLongestRunOfBits) {
     std::uint64_t bits = random();
     bits &= round % 3 == 0 ? random() : ~std::uint64_t{0};
     bits |= round % 3 == 1 ? random() | random() : 0;
+    bits &= OpenChunks::kAllFree;
     std::size_t longest = 0;
     for (std::size_t i = 0, length = 0; i < 64; ++i) {
       length = (bits >> i & 1U) != 0 ? length + 1 : 0;
