@@ -88,15 +88,18 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
   if (bytes + extra + guard < bytes || !make_room()) {
     return nullptr;
   }
-  if (extra == 0 && guard == 0) {
-    if (void* const kept = reuse(bytes, zero); kept != nullptr) {
+  if (guard == 0) {
+    if (void* const kept = reuse(bytes, alignment, zero); kept != nullptr) {
       clean_ = zero;
       mapped_ = false;
       return kept;
     }
-  } else if (const std::size_t i = find_kept(bytes); i < kept_count_) {  // the new block replaces it
-    const Entry kept = take_kept(i);
-    platform::unmap(reinterpret_cast<void*>(kept.address), kept.bytes);
+  }
+  if (extra != 0) {  // the new block replaces a kept mapping that is not aligned
+    if (const std::size_t i = find_kept(bytes, 1); i < kept_count_) {
+      const Entry kept = take_kept(i);
+      platform::unmap(reinterpret_cast<void*>(kept.address), kept.bytes);
+    }
   }
   clean_ = mapped_ = true;
   void* const mapped = platform::map(bytes + guard + extra);
@@ -168,17 +171,23 @@ bool Large::free(void* block, std::uint64_t random) {
     quarantine_.add({.address = block, .bytes = bytes + guard_bytes()}, kMaxQuarantinedBytes, unmap);
     return true;
   }
-  if (kept_count_ == kMaxKept) {
-    drop_oldest();
-  }
-  kept_[kept_count_++] = {.address = reinterpret_cast<std::uintptr_t>(block), .bytes = bytes};
-  kept_bytes_ += bytes;
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  keep({.address = address, .bytes = bytes + take_tail(address + bytes)});
   return true;
 }
 
 void Large::empty_quarantine() { quarantine_.evict_all(0, unmap); }
 
 void Large::unmap(const Mapping& mapping) { platform::unmap(mapping.address, mapping.bytes); }
+
+// Keeps a mapping, as the latest.
+void Large::keep(Entry entry) {
+  if (kept_count_ == kMaxKept) {
+    drop_oldest();
+  }
+  kept_[kept_count_++] = entry;
+  kept_bytes_ += entry.bytes;
+}
 
 // Takes a mapping out of those that are kept.
 Large::Entry Large::take_kept(std::size_t i) {
@@ -187,6 +196,16 @@ Large::Entry Large::take_kept(std::size_t i) {
   --kept_count_;
   kept_bytes_ -= found.bytes;
   return found;
+}
+
+// Takes the tail that is kept behind a block which ends here. Returns its bytes, or 0 if there is none.
+std::size_t Large::take_tail(std::uintptr_t end) {
+  for (std::size_t i = 0; i < kept_count_; ++i) {
+    if (kept_[i].tail && kept_[i].address == end) {
+      return take_kept(i).bytes;
+    }
+  }
+  return 0;
 }
 
 std::size_t Large::drop_oldest() {
@@ -200,11 +219,15 @@ std::size_t Large::drop_oldest() {
 
 // Finds the shortest kept mapping that is long enough, or else the longest. It has at least half of
 // the bytes, and at most twice as many: a small block must not cut the mapping of a large one, which
-// the program would then have to touch anew. Returns kept_count_ if there is none.
-std::size_t Large::find_kept(std::size_t bytes) const {
+// the program would then have to touch anew. For an alignment above a page it must be aligned and
+// long enough, because a mapping that grows may move. Returns kept_count_ if there is none.
+std::size_t Large::find_kept(std::size_t bytes, std::size_t alignment) const {
   std::size_t best = kept_count_;
   for (std::size_t i = 0; i < kept_count_; ++i) {
     const std::size_t have = kept_[i].bytes;
+    if (alignment > platform::page_size() && (kept_[i].address % alignment != 0 || have < bytes)) {
+      continue;
+    }
     const std::size_t best_have = best == kept_count_ ? 0 : kept_[best].bytes;
     const bool better = have >= bytes ? best_have < bytes || have < best_have : have > best_have;
     if (have >= bytes / 2 && have / 2 <= bytes && better) {
@@ -214,30 +237,50 @@ std::size_t Large::find_kept(std::size_t bytes) const {
   return best;
 }
 
-// Reuses a kept mapping, brought to the right length unless it is at most an eighth longer. Returns
-// nullptr if none fits. `zero`: its memory returns to the kernel first. Filling it with zeros would
-// touch pages that the program may never touch.
-void* Large::reuse(std::size_t bytes, bool zero) {
-  const std::size_t best = find_kept(bytes);
+// Reuses a kept mapping. One that is too short grows; one that is more than an eighth too long is
+// divided. Returns nullptr if none fits. `zero`: its memory returns to the kernel first. Filling it
+// with zeros would touch pages that the program may never touch.
+void* Large::reuse(std::size_t bytes, std::size_t alignment, bool zero) {
+  const std::size_t best = find_kept(bytes, alignment);
   if (best == kept_count_) {
     return nullptr;
   }
-  const Entry found = kept_[best];
+  Entry& found = kept_[best];
   std::size_t length = found.bytes;
   void* block = reinterpret_cast<void*>(found.address);
-  if (length < bytes || length - bytes > bytes / 8) {
+  if (length < bytes) {
     block = platform::remap(block, length, bytes);
     length = bytes;
     if (block == nullptr) {
       return nullptr;
     }
   }
+  if (length - bytes > bytes / 8) {
+    found = {.address = found.address + bytes, .bytes = length - bytes, .tail = true};
+    kept_bytes_ -= bytes;
+    length = bytes;
+  } else {
+    take_kept(best);
+  }
   if (zero) {
     platform::purge(block, length);
   }
-  take_kept(best);
   insert({.address = reinterpret_cast<std::uintptr_t>(block), .bytes = length});
   return block;
+}
+
+// Grows a block, into its tail as far as there is one; nullptr: no room.
+void* Large::grow(Entry* entry, std::size_t bytes) {
+  void* const block = reinterpret_cast<void*>(entry->address);
+  const std::uintptr_t end = entry->address + entry->bytes;
+  const std::size_t tail = take_tail(end);
+  const std::size_t length = entry->bytes + tail;
+  void* const grown = length >= bytes ? block : platform::remap(block, length, bytes);
+  const std::size_t used = grown == nullptr ? 0 : std::min(tail, bytes - entry->bytes);
+  if (used < tail) {
+    keep({.address = end + used, .bytes = tail - used, .tail = true});
+  }
+  return grown;
 }
 
 void* Large::resize(void* block, std::size_t bytes) {
@@ -249,7 +292,7 @@ void* Large::resize(void* block, std::size_t bytes) {
   const std::size_t before = entry->bytes;
   void* moved = block;
   if (!guards) {
-    moved = platform::remap(block, before, bytes);
+    moved = bytes > before ? grow(entry, bytes) : platform::remap(block, before, bytes);
   } else if (bytes < before) {  // the first superfluous page becomes the guard
     platform::protect(static_cast<char*>(block) + bytes, guard_bytes());
     platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);

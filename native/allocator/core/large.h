@@ -4,6 +4,13 @@
 // A large block grows by moving page tables, not bytes (mremap). After a free, some mappings are
 // kept for reuse; a hardened build keeps their addresses in quarantine instead.
 //
+// Tails. A block that needs much less than a kept mapping takes its beginning, and the rest stays
+// kept as a tail. If the block is freed or grows, the tail joins it again:
+//
+//     kept ├───────────────┤   block ├────────┤├─ tail ─┤   kept ├───────────────┤
+//
+// So a program that uses blocks of changing sizes does not touch new memory each time.
+//
 // A hash table of page numbers (open addressing, no tombstones) holds all large blocks. A pointer
 // that is not in it is not a large block. Only slow paths search it.
 //
@@ -73,6 +80,7 @@ class Large {
     std::size_t bytes;
     std::size_t asked = 0;
     Origin origin = Origin::kMalloc;
+    bool tail = false;  // of a kept mapping
   };
   [[nodiscard]] std::size_t first_slot(std::uintptr_t address) const;
   [[nodiscard]] Entry* find(const void* block) const;
@@ -87,9 +95,12 @@ class Large {
   static constexpr std::size_t kMaxQuarantinedBytes = kLargestKept;
 
   static void unmap(const Mapping& mapping);
-  [[nodiscard]] std::size_t find_kept(std::size_t bytes) const;
+  [[nodiscard]] std::size_t find_kept(std::size_t bytes, std::size_t alignment) const;
+  void keep(Entry entry);
   Entry take_kept(std::size_t i);
-  void* reuse(std::size_t bytes, bool zero);
+  std::size_t take_tail(std::uintptr_t end);
+  void* reuse(std::size_t bytes, std::size_t alignment, bool zero);
+  void* grow(Entry* entry, std::size_t bytes);
   [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();
   void insert(Entry entry);

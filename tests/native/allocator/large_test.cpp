@@ -80,10 +80,16 @@ TEST_F(LargeTest, WhereZerosAreAskedForTheMemoryReturnsFirst) {
   }
 }
 
-TEST_F(LargeTest, AnAlignedBlockReplacesAKeptMapping) {
-  for (int i = 0; i < 20; ++i) {
-    void* const block = large.allocate(page * 300, 64 * page);
-    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % (64 * page), 0U);
+TEST_F(LargeTest, AnAlignedBlockUsesAKeptMappingOrReplacesIt) {
+  auto* const first = static_cast<char*>(large.allocate(page * 300, 64 * page));
+  std::memset(first, 1, page * 300);
+  large.free(first);
+  EXPECT_EQ(large.allocate(page * 300, 64 * page), first);
+  EXPECT_EQ(first[0], 1) << "without new page faults";
+  large.free(first);
+  for (const std::size_t alignment : {std::size_t{1} << 26U, std::size_t{1} << 28U, std::size_t{1} << 30U}) {
+    void* const block = large.allocate(page * 300, alignment);
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % alignment, 0U);
     ASSERT_EQ(large.kept_bytes(), 0U);
     large.free(block);
   }
@@ -93,8 +99,101 @@ TEST_F(LargeTest, AShortBlockLeavesALongMappingWhole) {
   large.free(large.allocate(page * 3000, 1));
   blocks = {large.allocate(page * 300, 1)};
   EXPECT_EQ(large.kept_bytes(), 3000 * page);
-  blocks.push_back(large.allocate(page * 2000, 1));
+}
+
+TEST_F(LargeTest, TheTailOfADividedMappingJoinsItAgain) {
+  auto* const whole = static_cast<char*>(large.allocate(page * 300, 1));
+  std::memset(whole, 1, page * 300);
+  large.free(whole);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(large.allocate(page * 200, 1), whole);
+    ASSERT_EQ(large.kept_bytes(), 100 * page);
+    ASSERT_EQ(large.bytes(), 200 * page);
+    large.free(whole);
+    ASSERT_EQ(large.kept_bytes(), 300 * page);
+    ASSERT_EQ(large.allocate(page * 300, 1), whole);
+    ASSERT_EQ(large.kept_bytes(), 0U);
+    ASSERT_EQ(test::resident(whole, 300 * page), 300 * page) << "nothing is touched anew";
+    large.free(whole);
+  }
+  EXPECT_EQ(large.drop_oldest(), 300 * page) << "one mapping";
+}
+
+TEST_F(LargeTest, ABlockGrowsIntoItsTail) {
+  auto* const whole = static_cast<char*>(large.allocate(page * 300, 1));
+  std::memset(whole, 1, page * 300);
+  large.free(whole);
+  ASSERT_EQ(large.allocate(page * 200, 1), whole);
+  EXPECT_EQ(large.resize(whole, page * 250), whole);
+  EXPECT_EQ(large.kept_bytes(), 50 * page);
+  EXPECT_EQ(test::resident(whole, 250 * page), 250 * page);
+  EXPECT_EQ(large.resize(whole, page * 300), whole);
   EXPECT_EQ(large.kept_bytes(), 0U);
+  auto* const moved = static_cast<char*>(large.resize(whole, page * 400));
+  EXPECT_EQ(test::resident(moved, 400 * page), 300 * page) << "with all of its pages";
+  blocks = {moved};
+}
+
+TEST_F(LargeTest, ABlockWithATailThatIsTooShortTakesItAlong) {
+  auto* const whole = static_cast<char*>(large.allocate(page * 300, 1));
+  std::memset(whole, 1, page * 300);
+  large.free(whole);
+  ASSERT_EQ(large.allocate(page * 200, 1), whole);
+  EXPECT_EQ(large.resize(whole, std::size_t{1} << 60U), nullptr);
+  EXPECT_EQ(large.kept_bytes(), 100 * page) << "no room: nothing has changed";
+  auto* const moved = static_cast<char*>(large.resize(whole, page * 1000));
+  EXPECT_EQ(large.kept_bytes(), 0U);
+  EXPECT_EQ(test::resident(moved, 1000 * page), 300 * page);
+  blocks = {moved};
+}
+
+// Blocks with tails, resized and freed in any order, never overlap.
+TEST_F(LargeTest, RandomSizesKeepBlocksApart) {
+  struct Live {
+    unsigned char* block;
+    std::size_t bytes;
+    unsigned char mark;
+  };
+  std::vector<Live> live;
+  std::mt19937 random(3);  // NOLINT: the same sequence every time
+  const auto check = [&](const Live& one) {
+    for (std::size_t at = 0; at < one.bytes; at += page) {
+      ASSERT_EQ(one.block[at], one.mark);
+    }
+  };
+  for (int i = 0; i < 4000; ++i) {
+    const std::size_t bytes = page * (1 + random() % 64);
+    const auto mark = static_cast<unsigned char>(i);
+    const std::size_t chosen = live.empty() ? 0 : random() % live.size();
+    if (live.size() < 6 || random() % 3 == 0) {
+      const std::size_t alignment = random() % 4 == 0 ? 32 * page : 1;
+      auto* const block = static_cast<unsigned char*>(large.allocate(bytes, alignment, random() % 5 == 0));
+      ASSERT_NE(block, nullptr);
+      ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % alignment, 0U);
+      live.push_back({block, large.usable(block), mark});
+      std::memset(block, mark, live.back().bytes);
+    } else if (random() % 2 == 0) {
+      Live& one = live[chosen];
+      check(one);
+      one.block = static_cast<unsigned char*>(large.resize(one.block, bytes));
+      ASSERT_NE(one.block, nullptr);
+      one.bytes = std::min(one.bytes, bytes);
+      check(one);
+      one.bytes = large.usable(one.block);
+      std::memset(one.block, one.mark, one.bytes);
+    } else {
+      check(live[chosen]);
+      ASSERT_TRUE(large.free(live[chosen].block));
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(chosen));
+    }
+    if (random() % 50 == 0) {
+      large.drop_oldest();
+    }
+  }
+  for (const Live& one : live) {
+    check(one);
+    blocks.push_back(one.block);
+  }
 }
 
 TEST_F(LargeTest, FewAreKept) {
