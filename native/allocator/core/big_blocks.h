@@ -24,12 +24,16 @@ class BigBlocks {
   };
   // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock.
   Allocated allocate_span(std::size_t bytes);
+  // Takes a cached span; nullptr: none fits.
+  void* reuse_span(SpanCache& cache, std::size_t bytes);
+  // Returns all cached spans to the region. Any thread may call it if the process has threads.
+  void empty(SpanCache& cache);
   // Allocates a mapping. `alignment` is a power of two. `zero`: memory that reads as zero is
   // preferred.
   Allocated allocate_large(std::size_t bytes, std::size_t alignment, bool zero);
   // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
   // begins there; `fault` then says what is wrong.
-  bool free_span(void* address, Fault& fault, FreedAs freed_as);
+  bool free_span(void* address, Fault& fault, FreedAs freed_as, SpanCache& cache);
   // Frees a block outside the region, likewise.
   bool free_large(void* address, Fault& fault, FreedAs freed_as);
   // Returns the usable bytes of a span or a large block, or 0 if none begins at `address`.
@@ -57,6 +61,7 @@ class BigBlocks {
     return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   }
   bool claim_span(Superblock* span);
+  void give_span(Superblock* span);
   void quarantine_span(Superblock* span);
   void release_from_quarantine(Superblock* span);
 
@@ -85,6 +90,28 @@ BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) {
     mark_span<C>(*pool_, first, std::max(bytes, std::size_t{1}), Origin::kMalloc);
   }
   return {block, pool_->region.last_was_clean()};
+}
+
+template <Configuration C>
+void* BigBlocks<C>::reuse_span(SpanCache& cache, std::size_t bytes) {
+  Superblock* const span = cache.take(superblocks_for(bytes), pool_->threaded);
+  if (span == nullptr) {
+    return nullptr;
+  }
+  store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes)));
+  set_kind(span, Kind::kSpan);
+  return memory_of(span);
+}
+
+template <Configuration C>
+void BigBlocks<C>::empty(SpanCache& cache) {
+  cache.clear(pool_->threaded, [this](Superblock* span) { give_span(span); });
+}
+
+template <Configuration C>
+void BigBlocks<C>::give_span(Superblock* span) {
+  const Pool::Guard guard(*pool_);
+  pool_->region.give(span, span->length);
 }
 
 template <Configuration C>
@@ -134,7 +161,8 @@ bool BigBlocks<C>::free_large(void* address, Fault& fault, [[maybe_unused]] Free
 }
 
 template <Configuration C>
-bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] FreedAs freed_as) {
+bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] FreedAs freed_as,
+                             SpanCache& cache) {
   Superblock* const superblock = superblock_of(address);
   if (!begins_span(superblock, address)) {
     const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kQuarantined;
@@ -157,8 +185,16 @@ bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] Freed
     quarantine_span(superblock);
     return true;
   }
-  const Pool::Guard guard(*pool_);
-  pool_->region.give(superblock, superblock->length);
+  if (superblock->length > SpanCache::kMaxSuperblocks) {
+    give_span(superblock);
+    return true;
+  }
+  if (pool_->threaded && !pool_->has_joined(cache)) {
+    const Pool::Guard guard(*pool_);
+    pool_->join(cache);
+  }
+  set_kind(superblock, Kind::kQuarantined);
+  cache.put(superblock, superblock->length, pool_->threaded, [this](Superblock* old) { give_span(old); });
   return true;
 }
 

@@ -8,6 +8,7 @@
 //   remote-free batches      freed blocks of superblocks that other heaps own (remote_frees.h)
 //   big blocks               above 32 KiB: spans of superblocks up to 1 MiB, else mappings
 //                            (big_blocks.h)
+//   a span cache             the spans that it freed last (span_cache.h)
 //
 // All heaps share one pool (pool.h): the region, a range of addresses that all superblocks come
 // from, and lists under one lock. Heap 0 is the only one while the process has one thread.
@@ -57,7 +58,7 @@
 //
 // One thread exit (ThreadHeaps calls on_thread_exit()):
 //   1. The cache and the depot are flushed: all their blocks return to their superblocks, or to
-//      batches.
+//      batches. Cached spans return to the region.
 //   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
 //      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
@@ -69,8 +70,8 @@
 //
 // Invariants:
 //   - At most one thread uses a heap. Other threads may only send to its superblocks' remote
-//     queues, take the shared lists of its depot, and, under its lock, reclaim and return blocks
-//     for it.
+//     queues, take the shared lists of its depot and its cached spans, and, under its lock, reclaim
+//     and return blocks for it.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
 //     depot, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its
 //     superblock's free list, on a purged page, or not carved yet.
@@ -217,6 +218,7 @@ class Heap {
   bool trim(bool pages = false) {
     flush_cache();
     pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
+    pool_->each_span_cache([this](SpanCache& other) { big_.empty(other); });
     drain_remote();
     if (pages) {
       owned_.purge_pages();
@@ -319,6 +321,7 @@ class Heap {
   DepotLimit<C> depot_limit_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;
+  SpanCache spans_;
   Pool* pool_;
   const void* zeroed_block_ = nullptr;  // see is_zero()
   struct Nothing {};

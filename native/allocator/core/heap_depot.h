@@ -23,6 +23,7 @@ void Heap<C>::flush_cache() {
   }
   empty_depot();
   depot_limit_.reset();
+  big_.empty(spans_);
 }
 
 // Returns whether the first blocks of a list lie in many superblocks: they were freed in random

@@ -97,6 +97,11 @@ bool Heap<C>::refill(std::size_t class_number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
+  if constexpr (!C::kSecure) {  // a hardened build has freed spans in quarantine
+    if (void* const cached = big_.reuse_span(spans_, bytes); cached != nullptr) {
+      return cached;
+    }
+  }
   if (may_empty_depots()) {
     empty_own_or_idle_depot();
   }
@@ -150,7 +155,7 @@ bool Heap<C>::free_slow(void* address, Fault& fault, FreedAs freed_as) {
   const std::uint32_t tag = tag_of(*pool_, address);
   const std::uint32_t offset = list_offset(tag);
   if (offset == 0) {
-    return big_.free_span(address, fault, freed_as);
+    return big_.free_span(address, fault, freed_as, spans_);
   }
   if constexpr (C::kSecure) {
     quarantine_block(address, freed_as);
@@ -228,7 +233,9 @@ void Heap<C>::take_over(Heap& other) {
   {
     const Pool::Guard guard(*pool_);
     pool_->join(depot_);
+    pool_->join(spans_);
   }
+  spans_.take_over(other.spans_);
   obtained_ = other.obtained_;
   owned_.take_over(other.owned_);
   remote_frees_.take_over(other.remote_frees_);

@@ -161,6 +161,7 @@ bool Large::free(void* block, std::uint64_t random) {
   erase(entry);
   const bool quarantined = random != 0 && bytes <= kMaxQuarantinedBytes && platform::release(block, bytes);
   if (bytes > kLargestKept || (guards && !quarantined)) {
+    forget_tail(reinterpret_cast<std::uintptr_t>(block) + bytes);
     platform::unmap(block, bytes + guard_bytes());
     return true;
   }
@@ -198,14 +199,27 @@ Large::Entry Large::take_kept(std::size_t i) {
   return found;
 }
 
-// Takes the tail that is kept behind a block which ends here. Returns its bytes, or 0 if there is none.
-std::size_t Large::take_tail(std::uintptr_t end) {
-  for (std::size_t i = 0; i < kept_count_; ++i) {
-    if (kept_[i].tail && kept_[i].address == end) {
-      return take_kept(i).bytes;
-    }
+// Returns the index of the tail that is kept behind a block which ends here, or kept_count_.
+std::size_t Large::find_tail(std::uintptr_t end) const {
+  std::size_t i = 0;
+  while (i < kept_count_ && (!kept_[i].tail || kept_[i].address != end)) {
+    ++i;
   }
-  return 0;
+  return i;
+}
+
+// Takes the tail behind a block which ends here. Returns its bytes, or 0 if there is none.
+std::size_t Large::take_tail(std::uintptr_t end) {
+  const std::size_t i = find_tail(end);
+  return i < kept_count_ ? take_kept(i).bytes : 0;
+}
+
+// The block that ended here does so no longer: another mapping may get its addresses, and is not to
+// be joined with the tail.
+void Large::forget_tail(std::uintptr_t end) {
+  if (const std::size_t i = find_tail(end); i < kept_count_) {
+    kept_[i].tail = false;
+  }
 }
 
 std::size_t Large::drop_oldest() {
@@ -291,8 +305,11 @@ void* Large::resize(void* block, std::size_t bytes) {
   }
   const std::size_t before = entry->bytes;
   void* moved = block;
-  if (!guards) {
-    moved = bytes > before ? grow(entry, bytes) : platform::remap(block, before, bytes);
+  if (!guards && bytes > before) {
+    moved = grow(entry, bytes);
+  } else if (!guards) {
+    forget_tail(entry->address + before);
+    moved = platform::remap(block, before, bytes);
   } else if (bytes < before) {  // the first superfluous page becomes the guard
     platform::protect(static_cast<char*>(block) + bytes, guard_bytes());
     platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);

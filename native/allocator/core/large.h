@@ -98,7 +98,9 @@ class Large {
   [[nodiscard]] std::size_t find_kept(std::size_t bytes, std::size_t alignment) const;
   void keep(Entry entry);
   Entry take_kept(std::size_t i);
+  [[nodiscard]] std::size_t find_tail(std::uintptr_t end) const;
   std::size_t take_tail(std::uintptr_t end);
+  void forget_tail(std::uintptr_t end);
   void* reuse(std::size_t bytes, std::size_t alignment, bool zero);
   void* grow(Entry* entry, std::size_t bytes);
   [[nodiscard]] std::size_t guard_bytes() const;

@@ -15,6 +15,7 @@
 #include "hardening.h"
 #include "quarantine.h"
 #include "region.h"
+#include "span_cache.h"
 
 namespace heapwright::alloc {
 
@@ -66,11 +67,12 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;            // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
-  Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
-  DepotRecord* depots = nullptr;    // of the heaps that have had a large depot since the last fork
-  FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
+  bool threaded = false;             // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;           // how many forks lie between the first process and this one
+  Sender* senders = nullptr;         // of the heaps that have sent something since the last fork
+  DepotRecord* depots = nullptr;     // of the heaps that have had a large depot since the last fork
+  SpanCache* span_caches = nullptr;  // of the heaps that have cached a span since the last fork
+  FaultHandler on_fault = nullptr;   // nullptr: faults are ignored
 
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
   // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half
@@ -124,8 +126,29 @@ struct Pool {
       f(*depot);
     }
   }
-  // In the child of a fork: the heaps of other threads may have been changing their depots.
-  void forget_depots() { depots = next_depot_ = nullptr; }
+  // Lets other threads find a heap's cached spans. The caller holds the lock.
+  void join(SpanCache& spans) {
+    if (spans.forks_ != forks + 1) {
+      spans.forks_ = forks + 1;
+      spans.other_ = span_caches;
+      __atomic_store_n(&span_caches, &spans, __ATOMIC_RELEASE);
+    }
+  }
+  [[nodiscard]] bool has_joined(const SpanCache& spans) const { return spans.forks_ == forks + 1; }
+  // Calls f(spans) for each span cache that has joined.
+  template <class F>
+  void each_span_cache(F f) {
+    for (SpanCache* spans = __atomic_load_n(&span_caches, __ATOMIC_ACQUIRE); spans != nullptr;
+         spans = spans->other_) {
+      f(*spans);
+    }
+  }
+  // In the child of a fork: the heaps of other threads may have been changing their depots. Their
+  // cached spans are lost, like the blocks in their thread caches.
+  void forget_other_heaps() {
+    depots = next_depot_ = nullptr;
+    span_caches = nullptr;
+  }
 
   // Returns to the kernel the address space that is free at the end of the region, unless a thread
   // may still read a description there. It suffices to look once: a thread becomes active before

@@ -48,7 +48,7 @@ enum class Kind : std::uint8_t {
   kBlocks = 1,       // blocks of one class
   kSpan = 2,         // the first superblock of a block that takes whole superblocks
   kSpanTail = 3,     // a further superblock of a span
-  kQuarantined = 4,  // hardened: the first superblock of a span that was freed and is in quarantine
+  kQuarantined = 4,  // the first superblock of a freed span: in a span cache, or, hardened, in quarantine
 };
 
 struct alignas(64) Superblock {

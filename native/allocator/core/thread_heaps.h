@@ -236,7 +236,7 @@ void ThreadHeaps<C>::after_fork(bool child) {
     each_lock([](platform::Lock& lock) { lock.reset(); });
     pool_.region.heaps = 1;
     pool_.senders = nullptr;  // the heaps of other threads may have been sending, and now never end
-    pool_.forget_depots();
+    pool_.forget_other_heaps();
     each_heap_of_child([](Heap<C>& heap) { heap.keep_in_child(); });
   } else if (ended) {
     pool_.lock.release_kept();  // in reverse order

@@ -97,7 +97,7 @@ TEST_F(DepotTest, AnIdleDepotIsOneThatHasMovedNoListSinceTheLastLook) {
   EXPECT_EQ(pool.find_idle_depot(depot, 1), nullptr) << "one's own";
   depot.pop(number);
   EXPECT_EQ(pool.find_idle_depot(own, 0), nullptr) << "it has moved a list";
-  pool.forget_depots();
+  pool.forget_other_heaps();
   EXPECT_EQ(pool.find_idle_depot(own, 0), nullptr);
 }
 
