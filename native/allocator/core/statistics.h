@@ -42,7 +42,7 @@ inline Statistics count_memory(const Pool& pool) {
       result.live_blocks += live;
       result.live_bytes += live * load_shared(s->size);
     } else if (kind == Kind::kSpan) {
-      result.live_bytes += s->size;
+      result.live_bytes += load_shared(s->size);
     }
   }
   return result;
