@@ -129,9 +129,17 @@ def _arena_table(arenas: Sequence[dict[str, Any]]) -> Table:
 
 def _class_table(classes: Sequence[dict[str, Any]]) -> Table:
     table = _table("size classes", "live blocks", "free blocks", "live", "free")
-    for one in sorted(classes, key=lambda c: -c["free_bytes"])[:_MAX_ROWS]:
+    rows = sorted(classes, key=lambda c: -c["free_bytes"])
+    for one in rows[:_MAX_ROWS]:
         counts = (f"{one['live_blocks']:,}", f"{one['free_blocks']:,}")
         table.add_row(f"  {one['size']:,} B", *counts, _bytes(one, "live_bytes"), _bytes(one, "free_bytes"))
+    rest = rows[_MAX_ROWS:]
+    if rest:
+        sums = {
+            key: sum(one[key] for one in rest) for key in ("live_blocks", "free_blocks", "live_bytes", "free_bytes")
+        }
+        counts = (f"{sums['live_blocks']:,}", f"{sums['free_blocks']:,}")
+        table.add_row(f"  {len(rest)} more", *counts, _bytes(sums, "live_bytes"), _bytes(sums, "free_bytes"))
     return table
 
 
