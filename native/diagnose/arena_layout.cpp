@@ -1,5 +1,6 @@
 #include "arena_layout.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -58,6 +59,26 @@ std::optional<ArenaLayout> find_in(const Memory& memory, const PageMap& page_map
   return std::nullopt;
 }
 
+// Finds a main arena from which nothing was ever allocated. Its static values are zero, but for
+// `next` and for the one thread attached to it.
+std::optional<ArenaLayout> find_unused_in(const Memory& memory, const PageMap& page_map,
+                                          const Mapping& mapping) {
+  const std::vector<std::uint64_t> words = resident_words(memory, page_map, mapping);
+  std::size_t zeros = 0;  // words of zero before words[i]
+  for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+    const std::uint64_t at = mapping.begin + i * kWord;
+    const std::uint64_t before = at - words[i];  // of `next` in an arena that begins at its value
+    if (words[i] != 0 && words[i] < at && before % kWord == 0 && before > ArenaLayout::kBinBytes &&
+        before <= ArenaLayout::kBinBytes + kMaxBinsOffset && zeros >= before / kWord && words[i + 1] == 0 &&
+        words[i + 2] == 1) {
+      return ArenaLayout{
+          .main = words[i], .bins_offset = before - ArenaLayout::kBinBytes, .arenas = {words[i]}};
+    }
+    zeros = words[i] == 0 ? zeros + 1 : 0;
+  }
+  return std::nullopt;
+}
+
 // Whether a mapping may be the writable data of a program or library that holds a malloc: its data,
 // or the zero-initialised part behind that.
 bool may_hold_arena(const std::vector<Mapping>& mappings, std::size_t i) {
@@ -74,20 +95,42 @@ bool may_hold_arena(const std::vector<Mapping>& mappings, std::size_t i) {
 
 std::optional<ArenaLayout> find_arenas(const Memory& memory, const PageMap& page_map,
                                        const std::vector<Mapping>& mappings) {
+  const auto is_libc = [](std::string_view path) {
+    return path.find("/libc.so") != std::string_view::npos || path.find("/libc-2") != std::string_view::npos;
+  };
   // libc first: a ring found elsewhere may belong to a copy that is not used.
   for (const bool libc : {true, false}) {
     for (std::size_t i = 0; i < mappings.size(); ++i) {
-      const std::string_view path = mappings[i].path;
-      const bool is_libc =
-          path.find("/libc.so") != std::string_view::npos || path.find("/libc-2") != std::string_view::npos;
-      if (is_libc == libc && may_hold_arena(mappings, i)) {
+      if (is_libc(mappings[i].path) == libc && may_hold_arena(mappings, i)) {
         if (auto layout = find_in(memory, page_map, mappings[i])) {
           return layout;
         }
       }
     }
   }
+  for (std::size_t i = 0; i < mappings.size(); ++i) {
+    if (is_libc(mappings[i].path) && may_hold_arena(mappings, i)) {
+      if (auto layout = find_unused_in(memory, page_map, mappings[i])) {
+        return layout;
+      }
+    }
+  }
   return std::nullopt;
+}
+
+std::vector<Mapping> heap_runs(const std::vector<Mapping>& mappings, std::uint64_t end) {
+  std::vector<Mapping> runs;
+  for (const Mapping& mapping : mappings) {
+    const bool heap = mapping.path == "[heap]";
+    const bool adjacent = !runs.empty() && runs.back().end == mapping.begin;
+    const bool behind = mapping.path.empty() && mapping.writable && mapping.private_ && mapping.begin < end;
+    if (adjacent && (heap || behind)) {
+      runs.back().end = mapping.end;
+    } else if (heap) {
+      runs.push_back(mapping);
+    }
+  }
+  return runs;
 }
 
 // malloc_par, from its counts of mapped blocks on (older and newer versions have other fields
@@ -97,10 +140,10 @@ std::optional<ArenaLayout> find_arenas(const Memory& memory, const PageMap& page
 std::optional<MappedBlocks> find_mapped_blocks(const Memory& memory, const PageMap& page_map,
                                                const ArenaLayout& layout,
                                                const std::vector<Mapping>& mappings) {
-  const Mapping* heap = nullptr;
+  const std::vector<Mapping> heap = heap_runs(mappings, 0);
+  const bool unused = memory.word(layout.top(layout.main)).value_or(0) == 0;
   const Mapping* data = nullptr;
   for (const Mapping& mapping : mappings) {
-    heap = mapping.path == "[heap]" ? &mapping : heap;
     data = mapping.begin <= layout.main && layout.main < mapping.end ? &mapping : data;
   }
   if (data == nullptr) {
@@ -120,13 +163,15 @@ std::optional<MappedBlocks> find_mapped_blocks(const Memory& memory, const PageM
     const bool limit = counts[1] >= 0 && (counts[1] == kDefaultMax || counts[3] == 1);
     // Without address space randomisation the heap begins within the page before its mapping.
     const std::uint64_t page = page_map.page_bytes();
-    const bool base = heap != nullptr
-                          ? sizes[2] + page > heap->begin && sizes[2] < heap->end && sizes[2] % 16 == 0
-                          : sizes[2] == 0;
+    const auto begins_in = [&](const Mapping& run) {
+      return sizes[2] + page > run.begin && sizes[2] < run.end && sizes[2] % 16 == 0;
+    };
+    const bool base =
+        heap.empty() || unused ? sizes[2] == 0 : std::any_of(heap.begin(), heap.end(), begins_in);
     if (base && limit && counts[0] >= 0 && counts[2] >= counts[0] && counts[3] >= 0 && counts[3] <= 1 &&
         sizes[0] % page == 0 && sizes[0] >= static_cast<std::uint64_t>(counts[0]) * page &&
         sizes[1] >= sizes[0] && (counts[0] == 0) == (sizes[0] == 0)) {
-      return MappedBlocks{static_cast<std::uint64_t>(counts[0]), sizes[0]};
+      return MappedBlocks{static_cast<std::uint64_t>(counts[0]), sizes[0], std::nullopt};
     }
   }
   return std::nullopt;

@@ -8,6 +8,9 @@
 // data of libc or of the executable: the two pointers of an empty bin point 16 bytes before
 // themselves. The arenas form a ring over `next`, which must lead back to the main arena. That also
 // tells how far before its bins an arena begins.
+//
+// Before the first call of malloc the bins are zero. Then the main arena is found by its `next`,
+// which leads to itself.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +46,19 @@ struct ArenaLayout {
 struct MappedBlocks {
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;
+  std::optional<std::uint64_t> resident;  // bytes in memory; nullopt if not known
 };
 
 // nullopt: no arena was found, so the process has no glibc malloc, or one of an unknown layout.
 std::optional<ArenaLayout> find_arenas(const Memory& memory, const PageMap& page_map,
                                        const std::vector<Mapping>& mappings);
 
-// nullopt: malloc_par was not found near the main arena.
+// Joins adjacent mappings at the program break: the kernel splits [heap] at pages with other flags,
+// and in forked processes. An unnamed mapping behind [heap] also belongs to the heap if it begins
+// below `end`, the end of the last chunk.
+std::vector<Mapping> heap_runs(const std::vector<Mapping>& mappings, std::uint64_t end);
+
+// Without `resident`. nullopt: malloc_par was not found near the main arena.
 std::optional<MappedBlocks> find_mapped_blocks(const Memory& memory, const PageMap& page_map,
                                                const ArenaLayout& layout,
                                                const std::vector<Mapping>& mappings);

@@ -1,7 +1,9 @@
 #include "glibc_heap.h"
 
+#include <algorithm>
 #include <array>
 
+#include "mapped_blocks.h"
 #include "segment.h"
 
 namespace heapwright::diagnose {
@@ -30,10 +32,13 @@ class ArenaReader {
       top_ = memory_.word(layout_.top(address)).value_or(0);
       arena.system = memory_.word(layout_.system_mem(address)).value_or(0);
       arena.threads = memory_.word(layout_.attached_threads(address)).value_or(0);
-      const bool unused = top_ == layout_.top(address);  // no block was ever allocated
+      if (top_ == 0 || top_ == layout_.top(address)) {  // no block was ever allocated
+        arena.resident = 0;
+        break;
+      }
       // A list is followed in one go, while it is short: before the walk.
-      arena.consistent = unused || ((!layout_.has_fastbins() || add_fastbins(arena)) &&
-                                    (address == layout_.main ? add_main(arena) : add_heaps(arena)));
+      arena.consistent = (!layout_.has_fastbins() || add_fastbins(arena)) &&
+                         (address == layout_.main ? add_main(arena) : add_heaps(arena));
       if (arena.consistent) {
         break;
       }
@@ -82,20 +87,23 @@ class ArenaReader {
   bool add_main(Arena& arena) {
     const auto flags = memory_.word(layout_.flags(arena.address));
     const bool in_pieces = flags && (*flags & kNonContiguous) != 0;
+    const std::uint64_t end = top_ + (memory_.word(top_ + 8).value_or(0) & ~kFlags);
     const Arena before = arena;
-    for (const Mapping& mapping : mappings_) {
-      if (!in_pieces && mapping.path == "[heap]") {
-        Segment segment(memory_, page_map_, mapping.begin, mapping.end);
-        arena.resident = segment.resident_bytes();
-        if (walk(arena, segment, (mapping.begin + 15) / 16 * 16)) {
-          return true;
-        }
+    std::uint64_t resident = 0;
+    for (const Mapping& run : in_pieces ? std::vector<Mapping>() : heap_runs(mappings_, end)) {
+      Segment segment(memory_, page_map_, run.begin, run.end);
+      arena = before;
+      arena.resident = segment.resident_bytes();
+      if (walk(arena, segment, (run.begin + 15) / 16 * 16)) {
+        return true;
       }
+      resident += *arena.resident;
     }
-    const auto resident = arena.resident;
     arena = before;
-    arena.resident = resident;
-    return follow_bins(arena);
+    const bool followed = follow_bins(arena);
+    // The addresses of pieces are not known: all but absent free pages counts as resident.
+    arena.resident = in_pieces ? arena.system - std::min(arena.system, arena.absent) : resident;
+    return followed;
   }
 
   bool add_heaps(Arena& arena) {
@@ -213,6 +221,9 @@ std::optional<GlibcHeap> read_glibc_heap(const Memory& memory) {
     heap.arenas.push_back(reader.read(arena));
   }
   heap.mapped = find_mapped_blocks(memory, page_map, *layout, mappings);
+  if (heap.mapped) {
+    heap.mapped->resident = resident_of_mapped(memory, page_map, mappings, *heap.mapped);
+  }
   return heap;
 }
 

@@ -74,6 +74,7 @@ Json to_json(const std::optional<GlibcHeap>& heap) {
           {"resident_bytes", or_null(sum.resident)},
           {"mapped_blocks", mapped ? Json(mapped->blocks) : Json(nullptr)},
           {"mapped_bytes", mapped ? Json(mapped->bytes) : Json(nullptr)},
+          {"mapped_resident_bytes", mapped ? or_null(mapped->resident) : Json(nullptr)},
           {"arenas", arenas}};
 }
 

@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,6 +37,24 @@ bool Memory::read(std::uint64_t address, void* to, std::size_t bytes) const {
     bytes -= static_cast<std::size_t>(got);
   }
   return true;
+}
+
+std::vector<std::array<std::uint64_t, 2>> Memory::pairs(const std::vector<std::uint64_t>& addresses) const {
+  std::vector<std::array<std::uint64_t, 2>> found(addresses.size());
+  constexpr std::size_t kBytes = sizeof found[0];
+  std::vector<iovec> pieces;
+  pieces.reserve(addresses.size());
+  for (const std::uint64_t address : addresses) {
+    pieces.push_back({reinterpret_cast<void*>(address), kBytes});  // NOLINT(performance-no-int-to-ptr)
+  }
+  const iovec whole = {found.data(), found.size() * kBytes};
+  const ssize_t got = ::process_vm_readv(pid_, &whole, 1, pieces.data(), pieces.size(), 0);
+  for (std::size_t i = got < 0 ? 0 : static_cast<std::size_t>(got) / kBytes; i < found.size(); ++i) {
+    if (!read(addresses[i], found[i].data(), kBytes)) {  // it ends at the first page that is gone
+      found[i] = {};
+    }
+  }
+  return found;
 }
 
 std::optional<std::uint64_t> Memory::word(std::uint64_t address) const {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +32,11 @@ class Memory {
   [[nodiscard]] pid_t pid() const { return pid_; }
   // Reads `bytes` bytes at an address; returns whether all of them could be read.
   bool read(std::uint64_t address, void* to, std::size_t bytes) const;
+  // Reads the first 16 bytes at each of up to kMaxPieces addresses, in one system call. Those that
+  // cannot be read are zero.
+  [[nodiscard]] std::vector<std::array<std::uint64_t, 2>> pairs(
+      const std::vector<std::uint64_t>& addresses) const;
+  static constexpr std::size_t kMaxPieces = 1024;  // UIO_MAXIOV
   // Reads one word; nullopt if it is not mapped.
   [[nodiscard]] std::optional<std::uint64_t> word(std::uint64_t address) const;
   // The mappings of the process; empty if it has ended.

@@ -61,7 +61,7 @@ class Fragments:
 
     def diagnose(self) -> dict[str, Any]:
         """Runs heapwright-diagnose on the program."""
-        return diagnose(self.process.pid)
+        return diagnose(int(self.ask("pid")))
 
 
 def diagnose(pid: int) -> dict[str, Any]:
@@ -94,7 +94,10 @@ def check(program: Fragments) -> dict[str, Any]:
     assert abs(heap["free_bytes"] - info.free) <= 0.001 * info.free
     assert abs(heap["live_bytes"] - (info.system - info.free + info.mapped)) <= 0.001 * info.system
     assert (heap["mapped_blocks"], heap["mapped_bytes"]) == (info.mapped_blocks, info.mapped)
+    # The blocks have 300,000 touched bytes, but the one of the pointers, which is mostly untouched.
+    assert 0.5 * 300_000 * info.mapped_blocks <= heap["mapped_resident_bytes"] <= info.mapped
     for arena in heap["arenas"]:
+        assert arena["free_pages_bytes"] <= arena["resident_bytes"] <= arena["system_bytes"] + 65536
         assert arena["live_bytes"] + arena["free_bytes"] == arena["system_bytes"]
         assert arena["fast_bytes"] + arena["top_bytes"] + arena["largest_free_bytes"] <= arena["free_bytes"]
         assert arena["trimmable_bytes"] <= arena["free_pages_bytes"] <= arena["free_bytes"]

@@ -108,9 +108,43 @@ def test_a_runtime_that_manages_its_heap_without_malloc() -> None:
     assert advise(go).kind == "runtime"
     assert "no malloc will help; start with GOMEMLIMIT" in advise(go).sentence
     assert advise(go._replace(managed_resident=500 * MIB - 1)).kind == "unknown"
-    node = SERVICE._replace(managed="v8", managed_resident=600 * MIB, free=200 * MIB)
-    assert advise(node).kind == "free"
-    assert advise(node._replace(free=0)).steps == ("--max-old-space-size (in NODE_OPTIONS)",)
+    node = SERVICE._replace(managed="v8", managed_resident=600 * MIB)
+    assert advise(node).steps == ("--max-old-space-size (in NODE_OPTIONS)",)
+
+
+def test_a_managed_heap_beside_free_memory_of_malloc() -> None:
+    """The first sentence follows the larger part, and does not deny the other one."""
+    node = SERVICE._replace(managed="v8", managed_resident=600 * MIB, free=200 * MIB, free_pages=200 * MIB)
+    heap = advise(node._replace(trimmable=200 * MIB))
+    assert heap.kind == "runtime"
+    assert "600.0 MiB is outside of malloc, most of it in the heap of V8, and 200.0 MiB is free memory" in heap.sentence
+    assert "no malloc will help" not in heap.sentence
+    assert [step.partition("(")[0].strip() for step in heap.steps[:2]] == ["--max-old-space-size", "malloc_trim"]
+    assert advise(node._replace(managed_resident=499 * MIB)).kind == "free"
+    assert advise(node._replace(managed_resident=500 * MIB, free=500 * MIB)).kind == "free"
+
+
+def test_several_mallocs_of_which_one_cannot_be_read() -> None:
+    mixed = SERVICE._replace(allocator="glibc 2.36, jemalloc", unread=100 * MIB, unread_mallocs="jemalloc")
+    free = advise(mixed._replace(free=300 * MIB, free_pages=300 * MIB, trimmable=300 * MIB))
+    assert free.kind == "free"
+    assert "malloc_trim gives back 300.0 MiB" in free.sentence
+    assert any(step.startswith("the figures of jemalloc: MALLOC_CONF") for step in free.steps)
+    unread = advise(mixed)
+    assert unread.kind == "unknown"
+    assert "100.0 MiB is private memory of processes with another malloc, but jemalloc does not" in unread.sentence
+    assert advise(mixed._replace(unread=100 * MIB - 1)).kind == "program"
+    both = advise(
+        SERVICE._replace(
+            allocator="jemalloc, mimalloc", known=False, unread=950 * MIB, unread_mallocs="jemalloc, mimalloc"
+        )
+    )
+    assert "jemalloc, mimalloc do not show" in both.sentence
+    assert [step.partition(":")[0] for step in both.steps[::2]] == [
+        "the figures of jemalloc",
+        "the figures of mimalloc",
+        "`heapwright tune` with a load, or `heapwright compare`, which tries other mallocs",
+    ]
 
 
 def test_redis_is_asked_for_its_own_figures() -> None:

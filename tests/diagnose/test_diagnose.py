@@ -64,6 +64,18 @@ def test_free_memory_between_live_blocks() -> None:
     assert "heap: free, on pages with live blocks" in shown
 
 
+def test_large_blocks_are_of_malloc_in_the_table_and_in_the_json() -> None:
+    with python("import sys\nx = [bytearray(b'1') * (1 << 20) for i in range(60)]\n") as pid:
+        found = diagnosed(pid)
+        shown = heapwright(pid).stdout
+    assert found["heap"]["mapped_blocks"] >= 60
+    division = found["division"]
+    assert abs(found["heap"]["live_bytes"] - division["live"] - division["mapped"]) < MIB
+    assert division["mapped"] >= 60 * MIB
+    assert division["other"] < 2 * MIB
+    assert "heap: live blocks, mapped one by one" in shown
+
+
 def test_a_program_that_holds_its_memory() -> None:
     with python(FULL) as pid:
         found = diagnosed(pid)
@@ -174,5 +186,8 @@ def test_a_name_that_several_processes_have(tmp_path: Path) -> None:
 
 
 def test_wrong_usage() -> None:
+    for name in ("", "0::"):
+        done = heapwright(name)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert heapwright().returncode == 2
     assert heapwright("1", "--watch", "never").returncode == 2

@@ -30,6 +30,8 @@ Build = Callable[..., Path]
         pytest.param(("2", "10", "7"), (), id="seven mapped at most"),
         pytest.param(("2", "20"), ("-DNO_BRK",), id="main arena in pieces"),
         pytest.param(("2", "20"), ("-DFOREIGN_SBRK",), id="foreign sbrk"),
+        pytest.param(("2", "20"), ("-DSPLIT_HEAP",), id="heap in several mappings"),
+        pytest.param(("1", "20"), ("-DFORKED",), id="forked"),
     ],
 )
 def test_figures_are_those_of_malloc_info(words: tuple[str, ...], options: tuple[str, ...], program: Build) -> None:
@@ -48,6 +50,57 @@ def test_trim_gives_back_what_was_trimmable(program: Build) -> None:
         after = fragments.diagnose()
         given_back = before["resident_bytes"] - after["resident_bytes"]
         assert abs(given_back - before["glibc"]["trimmable_bytes"]) < 0.05 * given_back + 65536
+
+
+@pytest.mark.parametrize("option", ["-DSPLIT_HEAP", "-DFORKED"])
+def test_heap_of_several_mappings_is_one_piece(option: str, program: Build) -> None:
+    with running(program("fragments", option), "1", "20") as fragments:
+        pid = int(fragments.ask("pid"))
+        heap = [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if line.endswith("[heap]")]
+        found = fragments.diagnose()
+    assert len(heap) > 1
+    assert found["glibc"]["arenas"][0]["resident_bytes"] == found["parts"]["heap"]
+
+
+def test_blocks_with_their_own_mapping_count_as_far_as_they_are_resident(tmp_path: Path) -> None:
+    source = tmp_path / "mapped.c"
+    source.write_text(
+        "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n#include <sys/mman.h>\n"
+        "int main(void) { char *a = malloc(50 << 20), *b, *c; memset(a, 1, 10 << 20);\n"
+        "b = mmap(0, 5 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); memset(b, 1, 5 << 20);\n"
+        "c = aligned_alloc(4096, 3 << 20); memset(c, 1, 3 << 20);\n"
+        'if (write(1, "r", 1) != 1) return 1; return read(0, a, 1) != 0; }\n'
+    )
+    built = tmp_path / "mapped"
+    subprocess.run(["cc", "-O0", "-o", built, source], check=True)
+    with subprocess.Popen([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.read(1)
+        heap = diagnose(process.pid)["glibc"]
+        process.stdin.close()
+    assert heap["mapped_blocks"] == 2
+    assert 53 * MIB < heap["mapped_bytes"] < 53.1 * MIB
+    assert 13 * MIB <= heap["mapped_resident_bytes"] < 13.1 * MIB
+
+
+def test_malloc_that_was_never_called_has_a_heap_of_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "idle.c"
+    source.write_text(
+        "#include <unistd.h>\n"
+        "int main(void) { char c; if (write(1, &c, 1) != 1) return 1; return read(0, &c, 1) != 0; }\n"
+    )
+    built = tmp_path / "idle"
+    subprocess.run(["cc", "-o", built, source], check=True)
+    with subprocess.Popen([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.read(1)
+        heap = diagnose(process.pid)["glibc"]
+        process.stdin.close()
+    keys = ("system_bytes", "live_bytes", "free_bytes", "releasable_bytes", "resident_bytes", "mapped_blocks")
+    assert [heap[key] for key in keys] == [0] * len(keys)
+    assert heap["consistent"]
 
 
 def test_process_that_works_is_read_without_stopping(program: Build) -> None:

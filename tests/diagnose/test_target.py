@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.diagnose.target import find_target
-from heapwright.errors import HeapwrightError
+from heapwright.errors import HeapwrightError, UsageError
 from tests import needs
 
 ID = "3f2a9c81d0b7" + 52 * "4"
@@ -81,6 +81,19 @@ def test_a_container_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         engine.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         assert find_target("hw-test-shop").pids == pids
+
+
+@pytest.mark.parametrize("name", ["", " ", "0::", "1:name=systemd:"])
+def test_text_of_cgroup_files_is_not_a_name(name: str) -> None:
+    """Every process has such a text in /proc/PID/cgroup: it must not stand for the whole machine."""
+    with pytest.raises(UsageError, match="is not the name of a process, container or unit"):
+        find_target(name)
+
+
+@pytest.mark.parametrize("name", ["/", "..", "memory:"])
+def test_no_such_cgroup(name: str) -> None:
+    with pytest.raises(HeapwrightError, match="no process, container or unit"):
+        find_target(name)
 
 
 def test_no_such_name() -> None:

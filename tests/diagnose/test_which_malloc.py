@@ -71,5 +71,31 @@ def test_one_in_the_program(static: bool, tmp_path: Path) -> None:
         assert "defined in the program" in found.evidence
 
 
+GO = """package main
+
+%s
+import "os"
+
+func main() {
+	c := make([]byte, 1)
+	for n, _ := os.Stdin.Read(c); n == 1; n, _ = os.Stdin.Read(c) {
+		os.Stdout.Write(c)
+	}
+}
+"""
+
+
+@pytest.mark.parametrize("cgo", [False, True], ids=["pure", "cgo"])
+def test_go_programs_have_a_malloc_if_they_have_c_code(cgo: bool, tmp_path: Path) -> None:
+    (tmp_path / "echo.go").write_text(GO % ('// #include <stdlib.h>\nimport "C"' if cgo else ""))
+    built = tmp_path / "echo"
+    env = {**os.environ, "CGO_ENABLED": str(int(cgo)), "GO111MODULE": "off", "GOCACHE": str(tmp_path / "cache")}
+    subprocess.run([needs.command("go"), "build", "-o", built, tmp_path / "echo.go"], check=True, env=env)
+    with waiting(built) as pid:
+        found = which_malloc(pid)
+    assert found.name == (f"glibc {glibc_version()}" if cgo else "Go runtime")
+    assert "the Go compiler made" in found.evidence
+
+
 def test_no_such_process() -> None:
     assert which_malloc(2**22 + 1).name == "unknown"

@@ -3,9 +3,11 @@
 //   fragments THREADS MIB [MMAP_MAX]
 //
 // Each thread, the main one among them, allocates MIB of blocks of mixed sizes and five large ones, and frees four of
-// five. Then the program prints "ready" and answers lines on standard input: "info" with malloc_info(), "trim" by
-// calling malloc_trim(0), "work" by allocating and freeing for ever in another thread. FOREIGN_SBRK: something else
-// moves the program break. NO_BRK: the program break cannot grow far, so that the main arena has several pieces.
+// five. Then the program prints "ready" and answers lines on standard input: "info" with malloc_info(), "pid" with its
+// process id, "trim" by calling malloc_trim(0), "work" by allocating and freeing for ever in another thread.
+// FOREIGN_SBRK: something else moves the program break. NO_BRK: the program break cannot grow far, so that the main
+// arena has several pieces. SPLIT_HEAP: a page of the heap is locked, so that the kernel shows the heap as several
+// mappings. FORKED: a child allocates on and answers, so that its heap has mappings from before and after the fork.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -14,6 +16,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#if defined(FORKED)
+#include <signal.h>
+#include <sys/prctl.h>
+#endif
 
 enum { kMaxBlocks = 2000000, kLarge = 5 };
 static size_t bytes_each;
@@ -90,6 +96,18 @@ int main(int argc, char **argv) {
     pthread_create(&thread, NULL, run, (void *)(uintptr_t)(7919 * i));
   }
   fragment(1);
+#if defined(SPLIT_HEAP)
+  mlock((char *)sbrk(0) - (2 << 20), 4096);
+#elif defined(FORKED)
+  if (fork() != 0) {
+    for (;;) {
+      pause();
+    }
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  fragment(2);
+  done = threads;
+#endif
   for (int ready = 0; !ready;) {
     usleep(1000);
     pthread_mutex_lock(&mutex);
@@ -101,6 +119,8 @@ int main(int argc, char **argv) {
   while (fgets(line, sizeof line, stdin)) {
     if (line[0] == 'i') {
       malloc_info(0, stdout);
+    } else if (line[0] == 'p') {
+      printf("%d\n", (int)getpid());
     } else if (line[0] == 't') {
       malloc_trim(0);
       puts("trimmed");

@@ -1,4 +1,4 @@
-"""Decides what a diagnosis says in its first sentence, and which step it recommends first.
+"""Decides the first sentence of a diagnosis and its steps, the cheapest first.
 
 `advise` is a pure function of figures. It never promises more than the figures bound: free memory is the most that
 another malloc can give back, because that malloc also keeps some for itself.
@@ -25,11 +25,11 @@ class AdviceFigures(NamedTuple):
     """The figures that the decision needs: bytes in memory, as sums over the processes.
 
     Attributes:
-        allocator: the name of the malloc, 'glibc 2.36'; 'unknown' if it is not known.
+        allocator: the name of the malloc, 'glibc 2.36'; 'unknown' if it is not known; several are joined by commas.
         resident: all memory of the processes.
         files: program, libraries and mapped files.
         private: all other memory: heap, stacks and mappings of the program's own.
-        known: whether the malloc's free memory could be read.
+        known: whether the malloc's free memory could be read; of several processes, that of one of them.
         free: free memory that malloc keeps.
         free_pages: the part of `free` in whole pages.
         trimmable: the part of `free_pages` that glibc's malloc_trim(0) gives back.
@@ -40,7 +40,10 @@ class AdviceFigures(NamedTuple):
         runtime_resident: memory of the runtime's arenas.
         runtime_free: free memory in the runtime's arenas.
         managed: the runtime that takes its heap from the kernel itself ('go', 'jvm', 'v8', 'dotnet'), or empty.
-        managed_resident: private memory that is neither malloc's nor in the arenas of `runtime`.
+        managed_resident: private memory that is neither malloc's nor in the arenas of `runtime`; of several processes
+            only of those with the runtime `managed`.
+        unread: private memory of the processes whose malloc cannot be read.
+        unread_mallocs: the names of these mallocs.
         own_figures: the command that asks the program itself for malloc's figures, or empty.
     """
 
@@ -60,6 +63,8 @@ class AdviceFigures(NamedTuple):
     runtime_free: int = 0
     managed: str = ""
     managed_resident: int = 0
+    unread: int = 0
+    unread_mallocs: str = ""
     own_figures: str = ""
 
 
@@ -107,6 +112,9 @@ _MANAGED = {
     "dotnet": ("the .NET runtime", "DOTNET_GCConserveMemory, or DOTNET_GCHeapHardLimit"),
 }
 
+# The names of their heaps.
+MANAGED_HEAPS = {"go": "Go heap", "jvm": "Java heap", "v8": "V8 heap", "dotnet": ".NET heap"}
+
 
 def advise(found: AdviceFigures) -> Advice:
     """Return the first sentence of a diagnosis and the steps that fit it."""
@@ -116,7 +124,9 @@ def advise(found: AdviceFigures) -> Advice:
             "small", f"{of}, only {show_bytes(found.private)} is private memory: too little for malloc to matter"
         )
     free, spare = found.free, found.runtime_free
-    if found.known and free >= FREE_SHARE * found.resident and free >= spare:
+    managed_most = found.managed and found.managed_resident >= MAJOR_SHARE * found.resident
+    much_free = found.known and free >= FREE_SHARE * found.resident and free >= spare
+    if much_free and not (managed_most and found.managed_resident > free):
         return _free(found, of)
     if spare >= FREE_SHARE * found.resident:
         return Advice(
@@ -130,16 +140,9 @@ def advise(found: AdviceFigures) -> Advice:
             "files",
             f"{of}, {show_bytes(found.files)} is the program, its libraries and files: no malloc will help there",
         )
-    if found.managed and found.managed_resident >= MAJOR_SHARE * found.resident:
-        name, setting = _MANAGED[found.managed]
-        outside = show_bytes(found.managed_resident)
-        return Advice(
-            "runtime",
-            f"{of}, {outside} is outside of malloc, most of it in the heap of {name}: no malloc will help; start with"
-            f" {setting}",
-            (setting,),
-        )
-    if not found.known:
+    if managed_most:
+        return _managed(found, of, much_free)
+    if not found.known or found.unread >= FREE_SHARE * found.resident:
         return _unknown(found, of)
     if found.runtime_resident >= MAJOR_SHARE * found.resident:
         return Advice(
@@ -155,9 +158,19 @@ def advise(found: AdviceFigures) -> Advice:
     )
 
 
-def _free(found: AdviceFigures, of: str) -> Advice:
-    """Advice on memory that malloc keeps free."""
-    glibc = found.allocator.startswith("glibc")
+def _managed(found: AdviceFigures, of: str, much_free: bool) -> Advice:
+    """Advice where most memory is in a heap that a runtime manages without malloc."""
+    name, setting = _MANAGED[found.managed]
+    outside = f"{show_bytes(found.managed_resident)} is outside of malloc, most of it in the heap of {name}"
+    if much_free:
+        free = f"{show_bytes(found.free)} is free memory that malloc keeps"
+        return Advice("runtime", f"{of}, {outside}, and {free}; start with {setting}", (setting, *_free_steps(found)))
+    return Advice("runtime", f"{of}, {outside}: no malloc will help; start with {setting}", (setting,))
+
+
+def _free_steps(found: AdviceFigures) -> list[str]:
+    """Return the steps for memory that malloc keeps free, the cheapest first."""
+    glibc = "glibc" in found.allocator
     steps = []
     # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on the load.
     if glibc and found.trimmable >= MAJOR_SHARE * found.free:
@@ -166,6 +179,15 @@ def _free(found: AdviceFigures, of: str) -> Advice:
     if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MAJOR_SHARE * found.free:
         steps.append(_ARENAS)
     steps.append(_TUNE)
+    if found.unread >= FREE_SHARE * found.resident:
+        steps += _questions(found)
+    return steps
+
+
+def _free(found: AdviceFigures, of: str) -> Advice:
+    """Advice on memory that malloc keeps free."""
+    glibc = "glibc" in found.allocator
+    steps = _free_steps(found)
     trim = ""
     if glibc and found.trimmable >= MIB:
         trim = f"malloc_trim gives back {show_bytes(found.trimmable)}, "
@@ -183,17 +205,32 @@ def _free(found: AdviceFigures, of: str) -> Advice:
     return Advice("free", sentence, tuple(steps))
 
 
+def _questions(found: AdviceFigures) -> list[str]:
+    """Return how to ask each malloc that cannot be read for its own figures, and the setting that can help."""
+    names = found.unread_mallocs or found.allocator
+    several = found.known or "," in names  # then 'its own' names none of them
+    steps = []
+    for family, (how, setting) in _ASK.items():
+        if family not in names:
+            continue
+        if found.own_figures and family == "jemalloc":
+            how = f"`{found.own_figures}`, {_OF_REDIS}"
+        steps += [f"{f'the figures of {family}' if several else 'its own figures'}: {how}"]
+        steps += [f"{setting}, if they show free pages"]
+    return steps
+
+
 def _unknown(found: AdviceFigures, of: str) -> Advice:
     """Advice where malloc's free memory cannot be read from outside."""
-    name = found.allocator
-    how, setting = next((ask for family, ask in _ASK.items() if family in name), ("", ""))
-    what = f"{name} does not show from outside how much of it is free" if name != "unknown" else "its malloc is unknown"
-    if found.own_figures and "jemalloc" in name:
-        how = f"`{found.own_figures}`, {_OF_REDIS}"
-    steps = [f"its own figures: {how}", f"{setting}, if they show free pages"] if how else []
-    steps.append(_TUNE)
-    sentence = f"{of}, {show_bytes(found.private)} is private memory, but {what}; start with {steps[0]}"
-    return Advice("unknown", sentence, tuple(steps))
+    name = found.unread_mallocs or found.allocator
+    steps = [*_questions(found), _TUNE]
+    silent = f"{name} {'do' if ',' in name else 'does'} not show from outside how much of it is free"
+    if found.known:  # of other processes
+        private = f"{show_bytes(found.unread)} is private memory of processes with another malloc"
+    else:
+        private = f"{show_bytes(found.private)} is private memory"
+    what = "its malloc is unknown" if name == "unknown" else silent
+    return Advice("unknown", f"{of}, {private}, but {what}; start with {steps[0]}", tuple(steps))
 
 
 def _percent(share: float) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,12 @@ from heapwright.trace.pack import native_program
 _REDIS = re.compile(r"(?:\S*/)?(redis|valkey)-server(?= |$)(?: (?:unixsocket:(\S+)|(?:\S*:|.*--port )(\d+)(?= |$)))?")
 PARTS = ("program", "files", "stacks", "heap", "other")
 
+# Figures that are parts of a process's private memory.
+_IN_PRIVATE = (
+    *("free", "free_pages", "trimmable", "top", "in_arenas"),
+    *("runtime_resident", "runtime_free", "managed_resident", "unread"),
+)
+
 
 @dataclass(frozen=True)
 class Division:
@@ -27,7 +34,8 @@ class Division:
 
     Attributes:
         program, files, stacks: as the kernel tells by mapping.
-        live: blocks of malloc in use.
+        live: blocks of malloc in use, in its arenas.
+        mapped: blocks of malloc in use with a mapping of their own.
         free_inside: free memory of malloc in pages that also hold live blocks.
         free_pages: free memory of malloc in whole pages.
         runtime_live, runtime_free: memory in the runtime's own arenas, in use and free.
@@ -38,6 +46,7 @@ class Division:
     files: int = 0
     stacks: int = 0
     live: int = 0
+    mapped: int = 0
     free_inside: int = 0
     free_pages: int = 0
     runtime_live: int = 0
@@ -99,7 +108,12 @@ def diagnose(pid: int) -> Diagnosis:
         managed=_managed(pid, found["executable"]), own_figures=own_figures(found["command"] or [])
     )
     advice = advise(figures)
-    found |= {**_words(advice), "pss_parts": raw.get("pss_parts")}
+    found |= {
+        **_words(advice),
+        "pss_parts": raw.get("pss_parts"),
+        "division": vars(division),
+        "managed": figures.managed or None,
+    }
     return Diagnosis(found, division, figures, advice)
 
 
@@ -108,25 +122,29 @@ def together(found: Sequence[Diagnosis]) -> Diagnosis:
     scaled = [_by_pss(one) for one in found]
     division = Division(*(sum(values) for values in zip(*(vars(d).values() for d, _ in scaled), strict=True)))
     mallocs = {one.figures.allocator for one in found}
-    runtimes = {one.figures.runtime for one in found} - {""}
-    managed = {one.figures.managed for one in found}
-    sums = {
-        name: sum(getattr(figures, name) for _, figures in scaled)
-        for name in AdviceFigures._fields
-        if name not in ("allocator", "known", "runtime", "arenas", "managed", "own_figures")
-    }
+    own_figures = {one.figures.own_figures for one in found} - {""}
+    managed: Counter[str] = Counter()
+    for _, figures in scaled:
+        if figures.managed:
+            managed[figures.managed] += figures.managed_resident
+    runtime, managed_resident = managed.most_common(1)[0] if managed else ("", 0)
+    sums = {name: sum(getattr(figures, name) for _, figures in scaled) for name in ("resident", "files", *_IN_PRIVATE)}
     figures = AdviceFigures(
-        allocator=mallocs.pop() if len(mallocs) == 1 else "unknown",
-        known=all(one.figures.known for one in found),
+        allocator=", ".join(sorted(mallocs)),
+        known=any(one.figures.known for one in found),
         arenas=max(one.figures.arenas for one in found),
-        runtime=", ".join(sorted(runtimes)),
-        managed=managed.pop() if len(managed) == 1 else "",
-        **sums,
+        runtime=", ".join(sorted({one.figures.runtime for one in found} - {""})),
+        managed=runtime,
+        unread_mallocs=", ".join(sorted({one.figures.unread_mallocs for one in found} - {""})),
+        own_figures=own_figures.pop() if len(own_figures) == 1 else "",
+        private=sums["resident"] - sums["files"],
+        **{**sums, "managed_resident": managed_resident},
     )
     advice = advise(figures)
     whole = {
         "pids": [one.json["pid"] for one in found],
         "allocator": figures.allocator,
+        "allocators": sorted(mallocs),
         "resident_bytes": figures.resident,
         "division": vars(division),
         **_words(advice),
@@ -145,8 +163,8 @@ def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str
     private = parts["heap"] + parts["other"]
     of_runtime = min(_of(runtime, "resident_bytes"), private)
     runtime_free = min(_in_memory(runtime), of_runtime)
-    # Blocks that malloc maps one by one count as other memory: how much of them is resident is not known.
     resident = min(_of(heap, "resident_bytes"), private - of_runtime)
+    mapped = min(_mapped(heap), private - of_runtime - resident)
     free = min(_of(heap, "releasable_bytes"), resident)
     pages = min(_of(heap, "free_pages_bytes"), free)
     return Division(
@@ -154,11 +172,12 @@ def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str
         files=parts["files"],
         stacks=parts["stacks"],
         live=resident - free,
+        mapped=mapped,
         free_inside=free - pages,
         free_pages=pages,
         runtime_live=of_runtime - runtime_free,
         runtime_free=runtime_free,
-        other=private - of_runtime - resident,
+        other=private - of_runtime - resident - mapped,
     )
 
 
@@ -175,12 +194,13 @@ def figures_of(
     """
     arenas = (heap or {}).get("arenas") or []
     files = division.program + division.files
+    known = heap is not None and heap.get("releasable_bytes") is not None
     return AdviceFigures(
         allocator=name,
         resident=division.total,
         files=files,
         private=division.total - files,
-        known=heap is not None and heap.get("releasable_bytes") is not None,
+        known=known,
         free=division.free_inside + division.free_pages,
         free_pages=division.free_pages,
         trimmable=min(_of(heap, "trimmable_bytes"), division.free_pages),
@@ -191,7 +211,15 @@ def figures_of(
         runtime_resident=division.runtime_live + division.runtime_free,
         runtime_free=division.runtime_free,
         managed_resident=division.other,
+        unread=0 if known else division.total - files,
+        unread_mallocs="" if known else name,
     )
+
+
+def _mapped(heap: dict[str, Any] | None) -> int:
+    """Return the resident bytes of blocks with a mapping of their own; all their bytes if that is not known."""
+    resident = (heap or {}).get("mapped_resident_bytes")
+    return _of(heap, "mapped_bytes") if resident is None else int(resident)
 
 
 def _in_memory(runtime: dict[str, Any] | None) -> int:
@@ -245,19 +273,7 @@ def _by_pss(one: Diagnosis) -> tuple[Division, AdviceFigures]:
         **{key: round(value * shared.get(key, shared["private"])) for key, value in vars(one.division).items()}
     )
     files = division.program + division.files
-    scaled = {
-        key: round(getattr(one.figures, key) * shared["private"])
-        for key in (
-            "free",
-            "free_pages",
-            "trimmable",
-            "top",
-            "in_arenas",
-            "runtime_resident",
-            "runtime_free",
-            "managed_resident",
-        )
-    }
+    scaled = {key: round(getattr(one.figures, key) * shared["private"]) for key in _IN_PRIVATE}
     total = division.total
     return division, one.figures._replace(resident=total, files=files, private=total - files, **scaled)
 

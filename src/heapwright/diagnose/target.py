@@ -44,8 +44,12 @@ def find_target(name: str) -> Target:
 
     Raises:
         HeapwrightError: nothing has that name, or several processes run that program.
-        UsageError: a number is not a process id.
+        UsageError: a number is not a process id, or the text is not a name.
     """
+    if not name.strip() or re.fullmatch(r"\d+:[^:/]*:", name):
+        raise UsageError(
+            f"'{name}' is not the name of a process, container or unit", "give a process id or a name; see --help"
+        )
     if re.fullmatch(r"-?\d+", name) and not 0 < int(name) < 1 << 31:
         raise UsageError(f"'{name}' is not a process id", "give a number above 0; 'ps -e' lists processes")
     if name.isdecimal():
@@ -56,7 +60,7 @@ def find_target(name: str) -> Target:
         if pids:
             return Target(pids, f"container {name[:12]}")
     units = {name, f"{name}.service"} if "." not in name else {name}
-    pids = [pid for pid, group in groups.items() if units & set(re.split(r"[/\n]", group))]
+    pids = [pid for pid, group in groups.items() if units & _components(group)]
     if pids:
         return Target(pids, f"unit {name}")
     main, label = _from_engine(name), f"container {name}"
@@ -104,6 +108,12 @@ def _cgroup(pid: int) -> str:
         return Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
     except OSError:
         return ""
+
+
+def _components(group: str) -> set[str]:
+    """Return the names of the cgroups in the lines 'NUMBER:CONTROLLERS:/PATH' of /proc/PID/cgroup."""
+    paths = (line.split(":", 2)[-1] for line in group.splitlines())
+    return {part for path in paths for part in path.split("/")} - {"", ".."}
 
 
 def _from_engine(name: str) -> int:

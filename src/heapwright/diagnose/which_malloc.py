@@ -58,7 +58,14 @@ def which_malloc(pid: int) -> WhichMalloc:
         if files[path].defines_malloc:
             return WhichMalloc(_family(path, files[path]), f"library {path}")
     if program.go:
-        return WhichMalloc("Go runtime", f"the Go compiler made {program_path}")
+        libc = _libc(program, program_path, files)
+        made = f"the Go compiler made {program_path}"
+        # The C code of a Go program allocates with malloc, beside the heap of the Go runtime.
+        return (
+            WhichMalloc("Go runtime", made)
+            if libc.name == "unknown"
+            else libc._replace(evidence=f"{libc.evidence}; {made}")
+        )
     if program.family and program.family != "tcmalloc" and not program.carries_unused:
         return WhichMalloc(program.family, f"texts of {program.family} in {program_path}", certain=False)
     return _libc(program, program_path, files)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from heapwright.diagnose.advice import MANAGED_HEAPS
 from heapwright.diagnose.diagnosis import Diagnosis
 from heapwright.metrics import show_bytes
 from heapwright.terminal_text import visible
@@ -18,11 +19,12 @@ _MAX_ROWS = 8  # of arenas, size classes and processes
 # part of Division → its name for people
 PARTS = {
     "live": "heap: live blocks",
+    "mapped": "heap: live blocks, mapped one by one",
     "free_inside": "heap: free, on pages with live blocks",
     "free_pages": "heap: free whole pages",
     "runtime_live": "{runtime}: live",
     "runtime_free": "{runtime}: free",
-    "other": "other private memory",
+    "other": "{other}",
     "stacks": "main stack",
     "program": "program and libraries",
     "files": "files and shared memory",
@@ -31,17 +33,32 @@ PARTS = {
 
 def rows_of(found: Diagnosis) -> list[tuple[str, int]]:
     """Return the known parts of resident memory with their names, in the order of the table."""
-    runtime = found.figures.runtime or "runtime"
     known = found.figures.known
     rows = []
-    for key, name in PARTS.items():
+    for key, name in part_names(found).items():
         value = getattr(found.division, key)
         if key.startswith("runtime") and not found.figures.runtime:
             continue
         if key in ("live", "free_inside", "free_pages") and not known:
             continue
-        rows.append((name.format(runtime=runtime), value))
+        if key == "mapped" and not value:
+            continue
+        rows.append((name, value))
     return rows
+
+
+def part_names(found: Diagnosis) -> dict[str, str]:
+    """Return the names of the parts of resident memory, with the runtimes of these processes."""
+    heap = MANAGED_HEAPS.get(found.figures.managed)
+    other = f"{heap}, and other private memory" if heap else "other private memory"
+    return {key: name.format(runtime=found.figures.runtime or "runtime", other=other) for key, name in PARTS.items()}
+
+
+def unread_row(found: Diagnosis) -> str:
+    """Return the name of the row for mallocs that cannot be read; empty if there are none."""
+    if not found.figures.known:
+        return "heap: live and free"
+    return f"heap of {found.figures.unread_mallocs}: live and free" if found.figures.unread else ""
 
 
 def show_diagnosis(found: Diagnosis, label: str, console: Console, each: Sequence[Diagnosis] = ()) -> None:
@@ -75,7 +92,8 @@ def head(found: Diagnosis, label: str) -> str:
     """Return a line that names the processes, their threads and their malloc."""
     if "pids" in found.json:
         count = len(found.json["pids"])
-        return f"{label}: {count} processes, shared pages counted once; malloc: {found.figures.allocator}"
+        mallocs = "mallocs" if len(found.json["allocators"]) > 1 else "malloc"
+        return f"{label}: {count} processes, shared pages counted once; {mallocs}: {found.figures.allocator}"
     command = shlex.join(word for word in found.json["command"] or [] if word) or found.json["executable"] or "?"
     command = command if len(command) <= 60 else command[:59] + "…"
     threads = found.json["threads"]
@@ -97,8 +115,8 @@ def _memory_table(found: Diagnosis, several: bool) -> Table:
     whole = found.division.total
     for name, value in rows_of(found):
         table.add_row(f"  {name}", show_bytes(value), f"{100 * value / whole:.1f} %" if whole else "")
-    if not found.figures.known:
-        table.add_row("  heap: live and free", "n/a", "")
+    if unread := unread_row(found):
+        table.add_row(f"  {unread}", "n/a", "")
     table.add_row("  sum", show_bytes(whole), "")
     if not several:
         for name, key in (("in huge pages", "huge_bytes"), ("swapped out", "swap_bytes")):
@@ -129,9 +147,17 @@ def _arena_table(arenas: Sequence[dict[str, Any]]) -> Table:
 
 def _class_table(classes: Sequence[dict[str, Any]]) -> Table:
     table = _table("size classes", "live blocks", "free blocks", "live", "free")
-    for one in sorted(classes, key=lambda c: -c["free_bytes"])[:_MAX_ROWS]:
+    rows = sorted(classes, key=lambda c: -c["free_bytes"])
+    for one in rows[:_MAX_ROWS]:
         counts = (f"{one['live_blocks']:,}", f"{one['free_blocks']:,}")
         table.add_row(f"  {one['size']:,} B", *counts, _bytes(one, "live_bytes"), _bytes(one, "free_bytes"))
+    rest = rows[_MAX_ROWS:]
+    if rest:
+        sums = {
+            key: sum(one[key] for one in rest) for key in ("live_blocks", "free_blocks", "live_bytes", "free_bytes")
+        }
+        counts = (f"{sums['live_blocks']:,}", f"{sums['free_blocks']:,}")
+        table.add_row(f"  {len(rest)} more", *counts, _bytes(sums, "live_bytes"), _bytes(sums, "free_bytes"))
     return table
 
 

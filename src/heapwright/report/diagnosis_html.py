@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.diagnose.diagnosis import Diagnosis
 from heapwright.metrics import show_bytes
-from heapwright.report.diagnosis import PARTS, arena_rows, head, rows_of
+from heapwright.report.diagnosis import PARTS, arena_rows, head, part_names, rows_of, unread_row
 from heapwright.report.drawing import ALLOCATORS, COLOUR, DOMINATED, MUTED, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
@@ -20,6 +20,7 @@ _MAX_BARS = 12
 # part → colour: live memory in one tone, free memory in signal colours, the rest muted
 _COLOURS = {
     "live": COLOUR["memory"],
+    "mapped": ALLOCATORS[5],
     "free_inside": COLOUR["time"],
     "free_pages": ALLOCATORS[2],
     "runtime_live": ALLOCATORS[3],
@@ -57,8 +58,7 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
     """
     from markupsafe import Markup
 
-    runtime = found.figures.runtime or "runtime"
-    names = {key: name.format(runtime=runtime) for key, name in PARTS.items()}
+    names = part_names(found)
     whole: _Bars = [("", [(key, getattr(found.division, key)) for key in PARTS])]
     heap = found.json.get("heap") or {}
     arenas: _Bars = [(name, _of_arena(arena)) for name, arena in arena_rows(heap.get("arenas") or [])[:_MAX_BARS]]
@@ -88,7 +88,7 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
             (name, show_bytes(value), f"{100 * value / total:.1f} %" if total else "") for name, value in rows_of(found)
         ],
         total=show_bytes(total),
-        known=found.figures.known,
+        unread=unread_row(found),
         pictures=pictures,
     )
 

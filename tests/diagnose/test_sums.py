@@ -1,0 +1,91 @@
+"""Divisions of resident memory, sums of processes with different mallocs, and their tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from heapwright.diagnose.advice import MIB, advise
+from heapwright.diagnose.diagnosis import Diagnosis, divide, figures_of, together
+from heapwright.report.diagnosis import head, rows_of, show_diagnosis
+
+ARENAS = 40 * MIB
+HEAP = {"resident_bytes": ARENAS, "releasable_bytes": 30 * MIB, "free_pages_bytes": 20 * MIB, "mapped_bytes": 50 * MIB}
+
+
+def process(pid: int, malloc: str, heap: dict[str, Any] | None, private: int = 100 * MIB, **more: Any) -> Diagnosis:
+    """Returns a diagnosis of a process with 2 MiB of files and of stack."""
+    parts = {"program": 2 * MIB, "files": 0, "stacks": 2 * MIB, "heap": private, "other": 0}
+    division = divide(parts, heap, None)
+    figures = figures_of(malloc, division, heap, None)._replace(**more)
+    found = {
+        **{"pid": pid, "command": ["service"], "executable": None, "threads": 1, "parts": parts, "pss_parts": parts},
+        **{"resident_bytes": division.total, "pss_bytes": division.total, "huge_bytes": 0, "swap_bytes": 0},
+        **{"heap": heap, "consistent": True},
+    }
+    return Diagnosis(found, division, figures, advise(figures))
+
+
+def text_of(found: Diagnosis, each: tuple[Diagnosis, ...] = ()) -> str:
+    """Returns what `diagnose` prints."""
+    out = Console(width=120, force_terminal=False)
+    with out.capture() as captured:
+        show_diagnosis(found, "service", out, each)
+    return captured.get()
+
+
+@pytest.mark.parametrize(("resident", "expected"), [(10, 10), (0, 0), (None, 50)])
+def test_blocks_with_their_own_mapping_are_of_malloc(resident: int | None, expected: int) -> None:
+    heap = {**HEAP, "mapped_resident_bytes": None if resident is None else resident * MIB}
+    found = process(1, "glibc 2.36", heap, managed="v8")
+    assert found.division.mapped == expected * MIB
+    assert found.division.other == found.figures.managed_resident == (60 - expected) * MIB
+    assert sum(value for _, value in rows_of(found)) == found.division.total == 104 * MIB
+    assert ("mapped one by one" in text_of(found)) == (expected > 0)
+    assert "V8 heap, and other private memory" in text_of(found)
+
+
+def test_mapped_blocks_are_at_most_the_private_memory() -> None:
+    assert process(1, "glibc 2.36", {**HEAP, "mapped_bytes": 500 * MIB}).division.other == 0
+
+
+def test_processes_with_different_mallocs() -> None:
+    each = (process(1, "glibc 2.36", HEAP), process(2, "jemalloc", None))
+    whole = together(each)
+    rows = dict(rows_of(whole))
+    assert sum(rows.values()) == whole.division.total == 208 * MIB
+    assert rows["heap: free whole pages"] == 20 * MIB
+    assert rows["other private memory"] == 110 * MIB
+    assert whole.figures.unread == 102 * MIB
+    assert whole.advice.kind == "free"
+    assert "mallocs: glibc 2.36, jemalloc" in head(whole, "two")
+    assert whole.json["allocators"] == ["glibc 2.36", "jemalloc"]
+    assert "heap of jemalloc: live and free" in text_of(whole, each)
+
+
+def test_processes_with_one_malloc() -> None:
+    each = (process(1, "jemalloc", None), process(2, "jemalloc", None))
+    whole = together(each)
+    assert "; malloc: jemalloc" in head(whole, "two")
+    assert "jemalloc does not show" in whole.advice.sentence
+    assert "  heap: live and free" in text_of(whole, each)
+
+
+def test_the_managed_heap_is_that_of_the_processes_with_this_runtime() -> None:
+    whole = together([process(1, "glibc 2.36", HEAP), process(2, "Go runtime", None, managed="go")])
+    assert (whole.figures.managed, whole.figures.managed_resident) == ("go", 100 * MIB)
+
+
+@pytest.mark.parametrize("count", [8, 9, 20])
+def test_size_classes_that_are_not_shown_are_counted(count: int) -> None:
+    classes = [
+        {"size": 16 * (i + 1), "live_blocks": 1000, "free_blocks": 1000, "live_bytes": MIB, "free_bytes": MIB}
+        for i in range(count)
+    ]
+    shown = text_of(process(1, "exgen", {**HEAP, "arenas": [], "classes": classes}))
+    rest = count - 8
+    assert (f"{rest} more" in shown) == (rest > 0)
+    if rest:
+        assert shown.split("more")[-1].split()[:4] == [f"{rest},000", f"{rest},000", f"{rest}.0", "MiB"]
