@@ -1,5 +1,6 @@
-// Random blocks from 64 KiB to 32 MiB, each touched page by page, as solvers and numerical
-// libraries have them. Shows how often memory goes to the kernel and comes back as page faults.
+// Random blocks from `min` to `max` KiB (64 KiB to 32 MiB), each touched page by page, as solvers and
+// numerical libraries have them, servers for their buffers, and databases. Shows how often memory
+// goes to the kernel and comes back as page faults.
 #include <cmath>
 
 #include "bench.h"
@@ -9,6 +10,9 @@ int main(int argc, char** argv) {
   const Options options(argc, argv);
   const std::uint64_t steps = options.get("steps", 2000, 200) / options.threads;
   const std::uint64_t held = options.get("held", 16, 8) / options.threads + 1;
+  const std::uint64_t smallest = options.get("min", 64, 64) * 1024;
+  const double doublings =
+      std::log2(static_cast<double>(options.get("max", 32768, 32768) * 1024) / static_cast<double>(smallest));
   Section section;
   run_threads(section, options.threads, [&](std::uint64_t number) {
     struct Block {
@@ -28,7 +32,8 @@ int main(int argc, char** argv) {
     for (std::uint64_t step = 0; step < steps; ++step) {
       Block& block = blocks[random.below(held)];
       release(block);
-      block.size = static_cast<std::uint64_t>(65536 * std::exp2(random.unit() * 9));
+      block.size =
+          static_cast<std::uint64_t>(static_cast<double>(smallest) * std::exp2(random.unit() * doublings));
       block.data = static_cast<unsigned char*>(std::malloc(block.size));
       if (block.data == nullptr) {
         std::_Exit(1);

@@ -69,7 +69,7 @@ class BigBlocks {
 };
 
 template <Configuration C>
-BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) {
+typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) {
   const std::size_t count = superblocks_for(bytes);
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
@@ -115,7 +115,8 @@ void BigBlocks<C>::give_span(Superblock* span) {
 }
 
 template <Configuration C>
-BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
+typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::size_t alignment,
+                                                              bool zero) {
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
     pool_->start_hardening();
@@ -132,9 +133,7 @@ BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::siz
   if constexpr (C::kSecure) {
     large.describe(block, std::max(bytes, std::size_t{1}), Origin::kMalloc, pool_->hardening);
   }
-  if (large.last_was_mapped()) {
-    region.count_reused(bytes);
-  }
+  region.count_reused(large.last_new_bytes());
   region.purge_above_peak();
   return {block, large.last_was_clean()};
 }

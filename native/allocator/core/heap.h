@@ -101,7 +101,7 @@ template <Configuration C>
 class Heap {
  public:
   using Cache = ThreadCache<C>;
-  using Classes = Cache::Classes;
+  using Classes = typename Cache::Classes;
 
  private:
   Cache cache_;  // the first member: see Layout
@@ -291,7 +291,7 @@ class Heap {
     return pool_->has_depots() || depot_.bytes() > DepotLimit<C>::kMinBytes;
   }
   void return_list(BlockChain list) { return_list(list, owned_, OwnedSuperblocks<C>::Returned::kInRuns); }
-  void return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how);
+  void return_list(BlockChain list, OwnedSuperblocks<C>& owner, typename OwnedSuperblocks<C>::Returned how);
   // Estimates the length of a list, which may be half as long as its bound.
   static std::int64_t estimated_count(BlockChain list) { return static_cast<std::int64_t>(list.count / 2); }
   void quarantine_block(void* address, FreedAs freed_as);

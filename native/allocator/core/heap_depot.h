@@ -182,7 +182,8 @@ void Heap<C>::empty_depot(std::size_t class_number) {
 
 // Returns the blocks of a list to their superblocks; blocks of other heaps go to batches.
 template <Configuration C>
-void Heap<C>::return_list(BlockChain list, OwnedSuperblocks<C>& owner, OwnedSuperblocks<C>::Returned how) {
+void Heap<C>::return_list(BlockChain list, OwnedSuperblocks<C>& owner,
+                          typename OwnedSuperblocks<C>::Returned how) {
   for (Block* remote = owner.return_blocks(list, how); remote != nullptr;) {
     Block* const next = next_of<C>(*pool_, remote);
     remote_frees_.free(superblock_of(remote), remote);

@@ -91,7 +91,6 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
   if (guard == 0) {
     if (void* const kept = reuse(bytes, alignment, zero); kept != nullptr) {
       clean_ = zero;
-      mapped_ = false;
       return kept;
     }
   }
@@ -101,7 +100,8 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
       platform::unmap(reinterpret_cast<void*>(kept.address), kept.bytes);
     }
   }
-  clean_ = mapped_ = true;
+  clean_ = true;
+  new_bytes_ = bytes;
   void* const mapped = platform::map(bytes + guard + extra);
   if (mapped == nullptr) {
     return nullptr;
@@ -262,6 +262,7 @@ void* Large::reuse(std::size_t bytes, std::size_t alignment, bool zero) {
   Entry& found = kept_[best];
   std::size_t length = found.bytes;
   void* block = reinterpret_cast<void*>(found.address);
+  new_bytes_ = length < bytes ? bytes - length : 0;
   if (length < bytes) {
     block = platform::remap(block, length, bytes);
     length = bytes;

@@ -42,10 +42,10 @@ class Large {
   // Unmaps the oldest kept mapping. Returns its bytes, or 0 if none is kept.
   std::size_t drop_oldest();
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
-  // Whether the memory of the last allocate() has not been used since the kernel gave it, and
-  // whether it has a new mapping.
+  // Whether the memory of the last allocate() has not been used since the kernel gave it, and how
+  // much of it the kernel gave anew.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
-  [[nodiscard]] bool last_was_mapped() const { return mapped_; }
+  [[nodiscard]] std::size_t last_new_bytes() const { return new_bytes_; }
   // Resizes a block, which may move; nullptr and no change if there is no room.
   void* resize(void* block, std::size_t bytes);
 
@@ -116,7 +116,7 @@ class Large {
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
   bool clean_ = true;
-  bool mapped_ = true;
+  std::size_t new_bytes_ = 0;
   Quarantine<Mapping, 16, mapping_bytes> quarantine_;
 };
 

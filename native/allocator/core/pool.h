@@ -143,9 +143,11 @@ struct Pool {
       f(*spans);
     }
   }
-  // In the child of a fork: the heaps of other threads may have been changing their depots. Their
-  // cached spans are lost, like the blocks in their thread caches.
+  // In the child of a fork: the heaps of other threads may have been sending, and now never end, or
+  // changing their depots. Their cached spans are lost, like the blocks in their thread caches.
   void forget_other_heaps() {
+    ++forks;
+    senders = nullptr;
     depots = next_depot_ = nullptr;
     span_caches = nullptr;
   }

@@ -232,10 +232,8 @@ void ThreadHeaps<C>::after_fork(bool child) {
   }
   const bool ended = platform::Forking::end(child);
   if (child) {
-    ++pool_.forks;
     each_lock([](platform::Lock& lock) { lock.reset(); });
     pool_.region.heaps = 1;
-    pool_.senders = nullptr;  // the heaps of other threads may have been sending, and now never end
     pool_.forget_other_heaps();
     each_heap_of_child([](Heap<C>& heap) { heap.keep_in_child(); });
   } else if (ended) {

@@ -90,6 +90,14 @@ def _burst(name: str, *words: str, least: int = 1, quick: bool | None = None) ->
     return Benchmark(f"burst-{name}", "burst", "bench-burst", words, least=least, time="cpu_s", quick=quick)
 
 
+def _large(name: str, *words: str, steps: int) -> tuple[Benchmark, Benchmark]:
+    """A benchmark of large blocks, and the same with a tenth of the steps for quick runs."""
+    return (
+        Benchmark(name, "large", "bench-large", (*words, f"steps={steps}"), time="cpu_s", quick=False),
+        Benchmark(name, "large", "bench-large", (*words, f"steps={steps // 10}"), time="cpu_s", quick=True),
+    )
+
+
 def _pages(name: str, *words: str, quick: bool | None = None) -> Benchmark:
     return Benchmark(
         f"pages-{name}", "pages", "bench-pages", words, time="cpu_s", memory="fallen_rss_bytes", quick=quick
@@ -134,6 +142,9 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *(_pages(str(mib), f"mib={mib}", quick=False) for mib in (16, 64, 256, 1024)),
     Benchmark("realloc-growth", "realloc-growth", "bench-realloc-growth", scope="one"),
     Benchmark("large", "large", "bench-large"),
+    *_large("large-many", "min=32", "max=512", "held=2000", steps=300_000),
+    *_large("large-buffers", "min=32", "max=256", "held=4", steps=2_000_000),
+    *_large("large-changing", "min=1024", "max=4096", "held=1", steps=40_000),
     Benchmark("thread-exit", "thread-exit", "bench-thread-exit", memory="rss_bytes"),
     Benchmark("fork-storm", "fork-storm", "bench-fork-storm"),
     Benchmark("startup", "startup", "bench-startup", scope="one", memory="empty_rss_bytes"),

@@ -57,14 +57,16 @@ TEST_F(LargeTest, WhatIsKeptIsUsedAgain) {
   auto* const block = static_cast<char*>(large.allocate(page * 300, 1));
   EXPECT_TRUE(large.last_was_clean());
   std::memset(block, 1, page * 300);
-  EXPECT_TRUE(large.last_was_mapped());
+  EXPECT_EQ(large.last_new_bytes(), page * 300);
   large.free(block);
   void* const again = large.allocate(page * 300, 1);
   EXPECT_EQ(again, block);
   EXPECT_FALSE(large.last_was_clean());
-  EXPECT_FALSE(large.last_was_mapped());
+  EXPECT_EQ(large.last_new_bytes(), 0U);
   EXPECT_EQ(large.kept_bytes(), 0U);
-  blocks = {again};
+  large.free(again);
+  blocks = {large.allocate(page * 400, 1)};
+  EXPECT_EQ(large.last_new_bytes(), page * 100) << "it grew";
 }
 
 // A block of zeros takes a kept mapping as well: otherwise calloc and free in turn would keep more

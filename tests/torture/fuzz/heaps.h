@@ -299,8 +299,7 @@ class Heaps {
         return;
       case 31:  // fork: the child has only this thread; the heaps of the other threads stay as they are
         if (!alone() && count_ > 1) {
-          ++pool_.forks;
-          pool_.forget_depots();
+          pool_.forget_other_heaps();
           forked_ = true;
           std::swap(heaps_[0], heaps_[what / 32 % count_]);
           heaps_[0]->lock().reset();
