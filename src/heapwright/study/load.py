@@ -257,7 +257,7 @@ def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recor
     if meta.managed.get("reach") == "none" and not meta.runtimes:
         return str(meta.managed["sentence"])
     done = meta.phase == Phase.DONE
-    claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store))
+    claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store), meta.no_prediction)
     best = headline(picks, options.objectives) if done else None
     if done and options.search_only:
         return SEARCH_ONLY
