@@ -1,4 +1,4 @@
-"""Tests the sentences on what a study does not search, and on picks that minify reduced to the default."""
+"""Tests the sentences on allocators without a search, and on picks that minify reduced to the default."""
 
 from __future__ import annotations
 

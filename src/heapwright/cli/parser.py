@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # '-1s' and '-5%' are values, as '-1' is: their option says what is wrong with them.
+        # '-1s' and '-5%' are values, as '-1' is. So the type of their option refuses them in its own words.
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)[A-Za-z%]*$")
 
     def _get_formatter(self) -> argparse.HelpFormatter:

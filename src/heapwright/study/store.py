@@ -332,7 +332,7 @@ class Store:
 
 
 def _reason(error: sqlite3.Error) -> str:
-    """SQLite's message; for 'database or disk is full', what that means."""
+    """SQLite's message, in plain words for a full disk."""
     return "the disk is full" if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL else str(error)
 
 
