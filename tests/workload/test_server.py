@@ -160,6 +160,6 @@ def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.Mon
         "the server did not end within 0.5 s of SIGWINCH, so heapwright killed it (set `stop` in the workload file to a"
         " signal that ends it)"
     )
-    assert advice(outcome) == "", "the failure says what to do"
+    assert advice(outcome) == "", "the failure itself has the advice"
     failed = run(Server(ready=["test", "-e", "up"], load=["sh", "-c", "exit 7"], stop="SIGWINCH"))
     assert failed.failure == "the load command failed with status 7"

@@ -24,7 +24,7 @@ class StderrRelay:
         self._in_line = False  # whether the text that was passed on ends within a line
 
     def write(self, data: bytes) -> None:
-        """Pass on data, and what was held back before it."""
+        """Pass on data, after the line that was held back."""
         data, self._held = self._held + data, b""
         at = data.rfind(b"\n", 0, len(data.rstrip(b"\n"))) + 1  # where the last line begins
         # The meter says so while it waits, and does not fail.

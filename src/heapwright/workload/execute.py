@@ -66,7 +66,7 @@ def advice(outcome: Outcome) -> str:
     if outcome.failure.startswith(NO_OBJECTIVE):
         return "run the command of [objective] by hand, on a file with the program's output"
     if KILLED in outcome.failure:
-        return ""  # the failure says what to do
+        return ""  # the failure itself has the advice
     words = last_words(outcome.run.stderr_tail)
     if not words and not outcome.hint:
         return "run it by hand first; it must succeed and end"
