@@ -49,3 +49,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(names)}"
     return UsageError(f"unknown {what} '{name}'", hint)
+
+
+def install_extra(extra: str) -> str:
+    """Return how to install heapwright with one of its extras; it is on no package index."""
+    wheel, clone = f"pip install './WHEEL.whl[{extra}]'", f"pip install '.[{extra}]'"
+    return f"install it from heapwright's wheel, {wheel}, or in a clone, {clone}"

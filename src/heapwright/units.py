@@ -58,6 +58,19 @@ def show_estimate(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def show_exactly(seconds: float) -> str:
+    """A time that the user gave, not rounded: 90 → '90 s', 600 → '10 min'."""
+    for length, unit in ((3600, "h"), (60, "min")):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:.10g} {unit}"
+    return f"{seconds:.10g} s"
+
+
+def show_budget(seconds: float) -> str:
+    """A time of whole minutes in the notation of --budget: 600 → '10m', 7200 → '2h'."""
+    return f"{seconds / 3600:g}h" if seconds >= 7200 or seconds % 3600 == 0 else f"{seconds / 60:g}m"
+
+
 def show_count(value: float) -> str:
     """1234567 → '1.23 M'."""
     for limit, scale, unit in ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (1e4, 1e3, "k")):

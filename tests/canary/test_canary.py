@@ -23,7 +23,7 @@ from heapwright.canary.run import judge_samples, take_samples
 from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.report.canary import notes
+from heapwright.report.canary import extent, notes, sentence
 from tests import needs
 
 HEADER = Header(["1"], ["2"], 1.0, False)
@@ -143,6 +143,18 @@ def test_blocks_without_a_ratio_are_counted_and_named() -> None:
     [line] = [line for line in notes(found) if "no ratio" in line]
     assert line.startswith("errors: 3 of 3 blocks have no ratio")
     assert line.endswith("control 0, treatment 7.")
+
+
+def test_before_the_first_look_it_says_when_that_is() -> None:
+    found = judge_samples(HEADER, samples_of(1), 0.0, 0.01)
+    assert sentence(found) == "No claim yet: the first look comes after 15 blocks of 12 s = 3 min, without warm-ups."
+    assert extent(found) == "1 sample; 0 blocks so far."
+    assert extent(judge_samples(HEADER, samples_of(13), 0.0, 0.01)) == "13 samples in 12.00 s; 1 block so far."
+    found = judge_samples(HEADER, samples_of(12 * FIRST_LOOK + 1), 0.0, 0.01)
+    assert "first look" not in sentence(found)
+    assert extent(found) == (
+        "181 samples in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95 %)."
+    )
 
 
 def test_notes_tell_of_ages_and_of_values_of_groups() -> None:

@@ -75,6 +75,18 @@ def test_any_value_survives_a_shell(value: str) -> None:
 # shell
 
 
+def test_a_wrapper_without_a_command_asks_for_one(tmp_path: Path) -> None:
+    """A study of recordings does not know the program's command."""
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text(render(hostile("a"), "shell", [], CLAIM) + "\n")
+    done = subprocess.run(["/bin/sh", str(wrapper)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"usage: {wrapper} COMMAND ARGS...\n")
+    done = subprocess.run(
+        ["/bin/sh", str(wrapper), "sh", "-c", 'echo "$TOY"'], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
+
+
 def wrapper(folder: Path, chosen: Config, command: list[str], cwd: str = "") -> Path:
     path = folder / "wrapper"
     path.write_text(render(chosen, "shell", command, CLAIM, cwd) + "\n")

@@ -24,7 +24,9 @@ def test_a_missing_package_is_one_line(
     assert main(["tune", "--method", method, "--", "true"]) == 1
     said = capsys.readouterr().err.strip()
     assert f"the search method '{method}' needs {next(iter(METHODS[method].needs.values()))}" in said
-    assert "pip install 'heapwright[tune]'" in said
+    assert "pip install './WHEEL.whl[tune]', or in a clone, pip install '.[tune]'" in said
+    if method == "auto":
+        assert f"\n{said}\n" in (ROOT / "docs/wheels.md").read_text(), "the page quotes the message"
     check_method("sobol")
 
 

@@ -71,6 +71,24 @@ def test_what_fails_is_reported_and_not_searched(tuning: Callable[..., Tuning]) 
     assert searched == {"fast", "lean"}
 
 
+def test_one_line_lists_allocators_without_time(tuning: Callable[..., Tuning]) -> None:
+    names = ("lean", "third", "fourth", "fifth", "sixth")
+    study = tuning(
+        World(effect=effect, seconds=1.0),
+        allocator=allocator("fast", "size"),
+        others=tuple(allocator(name, "cache") for name in names),
+        options={"budget_s": 40.0, "proxy": "none"},
+    )
+    view = study.go()
+    why = "not searched: there was no time for a measurement"
+    (note,) = (note for note in study.notes.notes if "not searched" in note)
+    assert note.endswith(f" are {why}")
+    assert note.count(", ") >= 1
+    assert " and sixth are " in note
+    (warning,) = (text for text in view.warnings if "not searched" in text)
+    assert warning == f"{note.replace(' are ', ' were ')}."
+
+
 def test_the_best_at_its_defaults_stands_first(tuning: Callable[..., Tuning]) -> None:
     study = three(tuning, world())
     study.go()

@@ -11,6 +11,7 @@ from heapwright.experiment.budget import StageNeed
 from heapwright.study.options import Options
 from heapwright.tuning.plan import make_plan
 from heapwright.tuning.stages import needs_from
+from heapwright.units import show_exactly
 
 from .conftest import Tuning
 from .fakes import World
@@ -83,8 +84,32 @@ def test_a_study_without_time_for_a_proof_ends_at_once(tuning: Callable[..., Tun
     world = World(seconds=100.0)
     view = tuning(world, options={"budget_s": 600.0, "proxy": "none"}).go()
     assert len(world.made) == 1
-    assert view.claim.startswith("Nothing is proven: the time budget left no time to search (one run takes about 100")
     assert view.phase == "done"
+    enough = view.claim.rpartition(" ")[2]
+    assert view.claim == (
+        "Nothing is proven: the time budget holds no proof (one run takes about 100.00 s), and replays predict nothing:"
+        f" the study does without replays (--proxy none). A proof needs --budget {enough}"
+    )
+
+
+def test_no_prediction_is_promised_that_replays_cannot_give(tuning: Callable[..., Tuning]) -> None:
+    """The plan and the claim say why there is none, and which budget is enough."""
+    objective = {"proxy": "auto", "objectives": ("major_faults",)}
+    study = tuning(World(seconds=9.3, extra={"major_faults": 3.0}), options={"budget_s": 90.0, **objective})
+    view = study.go()
+    plan = next(note for note in study.notes.notes if "One run takes" in note)
+    assert "A time budget of 90 s holds 9 runs; a proof needs --budget " in plan
+    why = "a replay cannot tell major faults"
+    assert plan.endswith(f" Replays cannot predict either: {why}. The study ends now.")
+    assert f"replays predict nothing: {why}. A proof needs --budget " in view.claim
+    assert len(study.world.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(90, "90 s"), (120, "2 min"), (0.5, "0.5 s"), (5400, "90 min"), (36e3, "10 h")]
+)
+def test_a_given_time_is_not_rounded(seconds: float, text: str) -> None:
+    assert show_exactly(seconds) == text
 
 
 def test_few_settings_prove_nothing(tuning: Callable[..., Tuning]) -> None:

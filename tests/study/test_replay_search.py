@@ -99,7 +99,9 @@ def test_a_prediction_is_that_of_fresh_replays(
     assert len({r.config for r in study.runs("replay")}) > 20
     assert FRESH_REPLAYS <= len(study.runs("replay pick")) <= 2 * FRESH_REPLAYS
     assert ("Replays of the recorded allocations predict peak resident memory" in view.claim) == gains
-    assert ("predict" in view.claim) == gains, view.claim
+    tried = f"Nothing is proven. {len({r.config for r in study.runs('replay')}) - 1} settings were tried on replays"
+    none = " of the recorded allocations; none is predicted to gain anything beyond chance. A proof needs --budget "
+    assert view.claim.startswith(tried + none) == (not gains), view.claim
 
 
 def test_proportional_memory_is_searched_on_replays_too(

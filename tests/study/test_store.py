@@ -263,13 +263,23 @@ def add_runs(store: Store, count: int) -> None:
         store.add_run(stored(block, extra={"words": "x" * 400}), NOW)
 
 
+def test_a_full_disk_holds_no_new_study(disk: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "fill").write_bytes(b"x" * (1 << 20))
+    path = disk / "s.study"
+    with pytest.raises(HeapwrightError) as caught:
+        open_study(path)
+    assert caught.value.message == f"cannot write the study {path}: the disk is full"
+    assert caught.value.hint == "free some space, or name a file on another disk with --study"
+
+
 def test_a_full_disk_leaves_what_was_there(disk: Path) -> None:
     path = disk / "s.study"
     with open_study(path) as store:
         store.config("toy", {}, {})
         with pytest.raises(HeapwrightError) as caught:
             add_runs(store, 10_000)
-    assert re.fullmatch(r"cannot write the study \S+/s\.study: .*full", caught.value.message)
+    assert re.fullmatch(r"cannot write the study \S+/s\.study: the disk is full", caught.value.message)
     assert "free some space" in caught.value.hint
     with read_study(path) as again:
         kept = [r.block for r in again.runs()]

@@ -41,6 +41,7 @@ CASES = {
     "margin": (["tune", "--margin", "x", "--", "true"], 2, r"'x' is not a percentage"),
     "pairs": (["tune", "--pairs", "2", "--", "true"], 2, r"'2' is not MIN or MIN:MAX with MIN at least 6"),
     "timeout": (["tune", "--timeout", "-1", "--", "true"], 2, r"'-1' is not a number of seconds above 0"),
+    "negative time": (["record", "--for", "-1s", "--", "true"], 2, r"--for: '-1s' is not a time above 0, such as 90s"),
     "massif by polling": (
         ["measure", "--massif-compat", "--meter", "poll", "--", "true"],
         2,

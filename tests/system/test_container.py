@@ -257,6 +257,18 @@ def test_an_unknown_image_is_one_line(capfd: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.usefixtures("images")
+def test_a_command_that_the_image_lacks_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    said = one_line(["measure", "--container", GLIBC, "--", "no-such-program"], capfd)
+    assert said == "heapwright: command not found: no-such-program"
+
+
+@pytest.mark.usefixtures("images")
+def test_runs_that_fail_in_the_image_are_counted(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", "--container", GLIBC, "-q", "--", "sh", "-c", "echo why >&2; exit 3"]) == 3
+    assert capfd.readouterr().err == "why\nheapwright: warning: the run ended with exit status 3\n"
+
+
+@pytest.mark.usefixtures("images")
 def test_a_read_only_file_system_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["sh", "-c", "echo x > /new"]
     (tmp_path / "w.toml").write_text(f"command = {words}\n")

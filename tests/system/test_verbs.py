@@ -132,6 +132,22 @@ def test_a_result_that_cannot_be_written_is_said(heapwright: Heapwright) -> None
         assert done.stderr.startswith(f"heapwright: {why}")
 
 
+def test_measure_counts_the_runs_that_fail(heapwright: Heapwright) -> None:
+    """A single run's own stderr and status tell of its failure, but not of a signal."""
+    killed = "was killed by SIGKILL"
+    for runs, command, text in [
+        ("3", "exit 3", "3 of 3 runs ended with exit status 3"),
+        ("2", "kill -9 $$", "2 of 2 runs were killed by SIGKILL"),
+        ("1", "kill -9 $$", f"the run {killed}"),
+        ("2", "test -e once && kill -9 $$; : >once", f"1 of 2 runs {killed}"),
+        ("1", "exit 3", ""),
+        ("2", "exit 0", ""),
+    ]:
+        done = heapwright("measure", "-q", "-n", runs, "--", "sh", "-c", command)
+        assert done.err == (f"heapwright: warning: {text}\n" if text else ""), command
+    assert heapwright("measure", "-q", "-n", "2", "--success", "3", "--", "sh", "-c", "exit 3").err == ""
+
+
 def test_measure_prints_a_table_with_units(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     done = heapwright("measure", "--", str(program("large_blocks")))
     assert done.status == 0

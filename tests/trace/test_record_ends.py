@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -9,6 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ from heapwright.trace.pack import pack
 from heapwright.trace.record import SUFFIX, environment
 from tests import needs
 from tests.conftest import PROGRAMS
-from tests.processes import wait_for
+from tests.processes import alive, wait_for
 from tests.trace.recording import HEAPWRIGHT, dump, heapwright_record, record_told, recorded
 
 PLAIN = ("-fno-builtin",)
@@ -233,3 +235,45 @@ def test_an_empty_recording_cannot_be_recovered(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.decode().startswith("heapwright: nothing was recorded: no call of malloc was seen")
     assert not (tmp_path / "t.hwt").exists()
+
+
+DAEMON = """
+import os, sys, time
+if os.fork():
+    os._exit(3)
+os.setsid()
+open("pid", "w").write(str(os.getpid()))
+time.sleep(float(sys.argv[1]))
+blocks = [bytearray(41000 + i) for i in range(500)]
+"""
+
+
+def test_a_daemon_is_recorded_to_its_end(tmp_path: Path) -> None:
+    words = ("-o", "t.hwt", "--json", "told.json", "--", sys.executable, "-c", DAEMON, "0.5")
+    done = heapwright_record(*words, folder=tmp_path)
+    assert done.returncode == 3, "the exit status is the command's"
+    pid = int((tmp_path / "pid").read_text())
+    daemon = next(p for p in json.loads((tmp_path / "told.json").read_text())["processes"] if p["pid"] == pid)
+    assert not daemon["cut_short"]
+    assert sum(e.values[1] > 41000 for e in dump(tmp_path / daemon["trace"]) if e.kind == "malloc") >= 500
+
+
+def test_the_wait_for_a_daemon_can_be_ended(tmp_path: Path) -> None:
+    words = ["record", "-o", "t.hwt", "--json", "told.json", "--", sys.executable, "-c", DAEMON, "600"]
+    said = tmp_path / "said"
+    with said.open("wb") as stderr:
+        process = subprocess.Popen([HEAPWRIGHT, *words], cwd=tmp_path, stderr=stderr)
+    wait_for(lambda: "\n" in said.read_text() or process.poll() is not None)
+    pid = int((tmp_path / "pid").read_text())
+    process.send_signal(signal.SIGINT)
+    status = process.wait(60)
+    was_alive = alive(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert was_alive
+    assert status == 3
+    lines = said.read_text().splitlines()
+    waits = f"waiting for processes that it left running: {pid} (Ctrl-C stops waiting)"
+    assert lines[0] == f"heapwright: the command has ended; {waits}"
+    assert lines[-1] == f"heapwright: warning: process {pid} still runs; its trace ends here"
+    daemon = next(p for p in json.loads((tmp_path / "told.json").read_text())["processes"] if p["pid"] == pid)
+    assert (daemon["cut_short"], daemon["warning"]) == (True, f"process {pid} still runs; its trace ends here")

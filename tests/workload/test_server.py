@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from heapwright.measure.meter import MeterOptions
-from heapwright.workload.execute import Executor, Outcome
+from heapwright.workload import server as server_module
+from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import Input, Output, Phase, Server, Workload, WorkloadFile
 from tests.processes import alive, wait_for
@@ -148,3 +149,17 @@ def test_the_server_ends_during_the_load(run: Run) -> None:
         "the load command failed with status 7: no route"
     )
     assert run(ready(load=crash)).failure == "", "a load may end the server at last"
+
+
+def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure says that heapwright has killed the server."""
+    monkeypatch.setattr(server_module, "STOP_S", 0.5)
+    deaf = Server(ready=["test", "-e", "up"], load=["true"], stop="SIGWINCH")
+    outcome = run(deaf)
+    assert outcome.failure == (
+        "the server did not end within 0.5 s of SIGWINCH, so heapwright killed it (set `stop` in the workload file to a"
+        " signal that ends it)"
+    )
+    assert advice(outcome) == "", "the failure itself has the advice"
+    failed = run(Server(ready=["test", "-e", "up"], load=["sh", "-c", "exit 7"], stop="SIGWINCH"))
+    assert failed.failure == "the load command failed with status 7"

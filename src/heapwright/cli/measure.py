@@ -169,9 +169,14 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
             warn(text)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""
-        all_told = bool(workload.path or workload.file.prefix)  # else status and stderr of a run tell of most failures
+        all_told = bool(workload.path or workload.file.prefix)  # else a failure is an exit status or a signal
         for failure in dict.fromkeys(o.failure for o in found if o.failure and (all_told or o.run.timed_out)):
             warn(f"a run{on} failed: {failure}")
+        if not all_told:
+            # The status and the stderr of a single run tell enough, but a signal leaves no text, nor may a container.
+            single = len(found) == 1 and workload.container is None
+            for text in _endings([o for o in found if not single or o.failure.startswith("killed")]):
+                warn(text)
         if len({o.digest for o in found if not o.failure}) > 1:
             warn(f"the output differs from run to run{on}")
     if args.html:
@@ -189,6 +194,23 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
             if len(runs) > 1:
                 console().print(visible(f"input {name}"), style="bold")
             measure_table([r.as_json() for r in same], {m: s for m, s in _summary(same).items() if s}, console())
+
+
+def _endings(outcomes: list[Outcome]) -> list[str]:
+    """Return a sentence for each way in which runs failed, with their number: '2 of 3 runs ended with exit status 3'.
+
+    Runs that took too long are left out.
+    """
+    from collections import Counter
+
+    failed = Counter(o.failure.partition(": ")[0] for o in outcomes if o.failure and not o.run.timed_out)
+    single = len(outcomes) == 1
+    sentences = []
+    for failure, count in failed.items():
+        who = "the run" if single else f"{count} of {len(outcomes)} runs"
+        was = "was" if single or count == 1 else "were"
+        sentences.append(f"{who} {was if failure.startswith('killed') else 'ended with'} {failure}")
+    return sentences
 
 
 def _write(where: str, workload: Workload, runs: dict[str, list[Run]], failed: str) -> None:

@@ -65,6 +65,11 @@ class _VerbHelp(_Help):
 class Parser(argparse.ArgumentParser):
     """An argparse parser with heapwright's help, which reports an error as one line with a hint."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # '-1s' and '-5%' are values, as '-1' is. So the type of their option refuses them in its own words.
+        self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)[A-Za-z%]*$")
+
     def _get_formatter(self) -> argparse.HelpFormatter:
         return (_VerbHelp if self.prog == NAME else _Help)(self.prog)
 

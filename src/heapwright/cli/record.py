@@ -162,6 +162,8 @@ def run(args: argparse.Namespace) -> int:
     _warn_if_thinned(args, recording.processes)
     if recording.failure:
         warn(f"the run failed: {recording.failure}")
+    for pid in recording.running:
+        warn(f"process {pid} still runs; its trace ends here")
     for process in recording.processes:
         if process.warning and (process.packed.lost_events or process.packed.lost_bytes):
             warn(f"{process.trace}: {process.warning}")

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from heapwright.errors import HeapwrightError, UsageError
+from heapwright.errors import HeapwrightError, UsageError, install_extra
 from heapwright.tomlfile import load_toml
 
 _ADDRESS = re.compile(r"(tcp|tls)://[^\s:]+(:\d+)?|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d+")
@@ -94,7 +94,7 @@ def _lifetime(walltime: str) -> list[str]:
 
 
 def _missing(package: str) -> HeapwrightError:
-    return HeapwrightError(f"--cluster needs {package}", "pip install 'heapwright[cluster]'")
+    return HeapwrightError(f"--cluster needs {package}", install_extra("cluster"))
 
 
 def read_settings(text: str) -> Settings:

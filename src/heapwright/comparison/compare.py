@@ -278,7 +278,7 @@ class Comparer:
             step = advice(outcome)
             if self._own_malloc:
                 own = f"it works with its own malloc ({_names(self._own_malloc)})"
-                step = f"{own}: leave out --allocators, or name other allocators; {step}"
+                step = f"{own}: leave out --allocators, or name other allocators{f'; {step}' if step else ''}"
             raise HeapwrightError(f"the command fails {how}: {outcome.failure}", step)
         row.failure = row.failure or outcome.failure
         if row.failure:

@@ -29,6 +29,7 @@ from heapwright.measure.container import REPORTS, Container, new_name
 from heapwright.measure.parts import Breakdown
 from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.measure.process_group import ending
+from heapwright.measure.stderr_relay import StderrRelay
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.platforms import INSIDE
 
@@ -240,7 +241,7 @@ def run_metered(
         env: the target's whole environment; None for ours.
         cwd: its directory; None for ours.
         stdin: a file; None for /dev/null.
-        forward: gets the target's stdout as it comes; its stderr is then not captured.
+        forward: gets the target's stdout as it comes; its stderr then passes to ours.
         keep: a file that gets a copy of its stdout.
         attended: a user at a terminal started it, so it stays in our process group and receives Ctrl-C.
         stop: an event that cancels the run from another thread.
@@ -252,7 +253,8 @@ def run_metered(
         Stopped: `stop` was set.
     """
     attended = attended and prefix is None  # the meter forwards signals to an attended target instead of ending it
-    capture = forward is None or (prefix is not None and bool(prefix.output))
+    capture = forward is None or container is not None or (prefix is not None and bool(prefix.output))
+    relay = StderrRelay(sys.stderr.buffer) if capture and forward is not None else None
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         report = options.report or Path(folder) / "ledger.json"
         words, name = [], ""
@@ -284,7 +286,7 @@ def run_metered(
                 source.close()
         end = PrefixEnd(prefix)
         try:
-            digest, tail = _drain(process, forward, keep, stop, end)
+            digest, tail = _drain(process, forward, relay, keep, stop, end)
         except BaseException:
             if container is not None:  # the client's end is not the container's
                 dataclasses.replace(container, name=name).signal("KILL")
@@ -331,6 +333,7 @@ def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> No
 def _drain(
     process: subprocess.Popen[bytes],
     forward: IO[bytes] | None,
+    relay: StderrRelay | None,
     keep: IO[bytes] | None,
     stop: threading.Event | None,
     end: PrefixEnd,
@@ -341,7 +344,7 @@ def _drain(
 
     Args:
         process: the meter.
-        forward: gets stdout as it comes.
+        forward: gets stdout as it comes. relay: gets stderr.
         keep: gets a copy of stdout.
         stop: cancels the run when set.
         end: detects the end of the prefix.
@@ -372,9 +375,8 @@ def _drain(
                         selector.unregister(key.fileobj)
                     elif key.fileobj is process.stderr:
                         tail = (tail + end.read(key.fileobj, data))[-_STDERR_TAIL:]
-                        if forward is not None:
-                            sys.stderr.buffer.write(data)
-                            sys.stderr.buffer.flush()
+                        if relay is not None:
+                            relay.write(data)
                     else:
                         if forward is not None:
                             forward.write(data)
@@ -389,11 +391,14 @@ def _drain(
                 ended = ended or process.poll() is not None
             if not end.wait(process):  # it has closed its streams but still runs
                 process.terminate()
-            process.wait()
+            failed = process.wait() != 0
         except BaseException:
             _stop(process)
+            failed = False
             raise
         finally:
+            if relay is not None:
+                relay.end(failed)
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()

@@ -75,17 +75,19 @@ def _exports(env: dict[str, str]) -> list[str]:
 
 
 def _shell(shipped: _Shipped) -> str:
-    """Return a wrapper script for any command. Without arguments it runs the tuned command in its directory."""
-    lines = [
-        "#!/bin/sh",
-        _comment(shipped.claim),
-        "# Usage: this-script COMMAND ARGS...; without arguments it runs the tuned command.",
-        *_exports(shipped.config.env),
-    ]
-    command = shlex.join(shipped.command) if shipped.command else "true"
-    lines.append(f"[ $# -gt 0 ] || {{ {''.join(f'{line}; ' for line in _enter(shipped.cwd))}set -- {command}; }}")
-    lines.append('exec "$@"')
-    return "\n".join(lines)
+    """Return a wrapper script for any command.
+
+    Without arguments it runs the tuned command in its directory; if there is none, it prints its usage and fails.
+    """
+    usage = "# Usage: this-script COMMAND ARGS..."
+    if shipped.command:
+        usage += "; without arguments it runs the tuned command."
+        enter = "".join(f"{line}; " for line in _enter(shipped.cwd))
+        default = f"[ $# -gt 0 ] || {{ {enter}set -- {shlex.join(shipped.command)}; }}"
+    else:  # of a study of recordings
+        default = '[ $# -gt 0 ] || { echo "usage: $0 COMMAND ARGS..." >&2; exit 2; }'
+    head = ["#!/bin/sh", _comment(shipped.claim), usage]
+    return "\n".join([*head, *_exports(shipped.config.env), default, 'exec "$@"'])
 
 
 def systemd_quote(text: str) -> str:

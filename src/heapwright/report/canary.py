@@ -7,11 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from heapwright.canary.judge import ALLOWED, Result
+from heapwright.canary.blocks import SAMPLES_PER_BLOCK
+from heapwright.canary.judge import ALLOWED, FIRST_LOOK, Result
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
-from heapwright.terminal_text import visible
+from heapwright.terminal_text import counted, visible
+from heapwright.units import show_exactly
 
 
 def show_value(name: str, value: float | None) -> str:
@@ -50,11 +52,29 @@ def sentence(found: CanaryState) -> str:
     if drifts:
         parts.append(f"the difference still drifts, so there is no claim of its level: {', '.join(drifts)}")
     if not parts:
-        looks = max((result.looks for result in found.results.values()), default=0)
-        need = "no difference is shown" if looks else "there are too few samples for a first look"
+        first = f"{FIRST_LOOK} blocks of {show_exactly(_block_s(found))} = {show_exactly(FIRST_LOOK * _block_s(found))}"
+        need = "no difference is shown" if _looks(found) else f"the first look comes after {first}, without warm-ups"
         parts.append(f"no claim yet: {need}")
     text = ". ".join(part[:1].upper() + part[1:] for part in parts)
     return f"{text}."
+
+
+def _looks(found: CanaryState) -> int:
+    return max((result.looks for result in found.results.values()), default=0)
+
+
+def _block_s(found: CanaryState) -> float:
+    return found.header.every_s * SAMPLES_PER_BLOCK
+
+
+def extent(found: CanaryState) -> str:
+    """The last sentence: how many samples and blocks there are."""
+    samples = counted(found.samples, "sample")
+    span = f"{samples} in {show_seconds(found.sampled_s)}" if found.sampled_s else samples
+    blocks = counted(max((r.blocks for r in found.results.values()), default=0), "block")
+    if not _looks(found):
+        return f"{span}; {blocks} so far."
+    return f"{span}; intervals from {blocks} of {show_exactly(_block_s(found))}, valid at every look together (95 %)."
 
 
 def notes(found: CanaryState) -> list[str]:
@@ -144,11 +164,6 @@ def show_canary(found: CanaryState, console: Console) -> None:
             result.verdict,
         )
     console.print(table)
-    blocks = max((r.blocks for r in found.results.values()), default=0)
-    console.print(
-        f"{found.samples} samples in {show_seconds(found.sampled_s)}; intervals from {blocks} blocks of"
-        f" {show_seconds(found.header.every_s * 12)}, valid at every look together (95 %).",
-        markup=False,
-    )
+    console.print(extent(found), markup=False)
     for line in notes(found):
         console.print(paragraph(line, console.width, ""), markup=False, soft_wrap=True)

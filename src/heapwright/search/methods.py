@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 
-from heapwright.errors import HeapwrightError
+from heapwright.errors import HeapwrightError, install_extra
 from heapwright.search.plugin_strategy import PluginStrategy, load_method
 from heapwright.search.protocol import Setup, Strategy
 
@@ -74,7 +74,7 @@ def check_method(method: str) -> None:
         if find_spec(module) is None:
             raise HeapwrightError(
                 f"the search method '{method}' needs {package}",
-                "pip install 'heapwright[tune]', or choose '--method sobol', which needs nothing more",
+                f"{install_extra('tune')}; or choose '--method sobol', which needs nothing more",
             )
 
 

@@ -13,6 +13,7 @@ from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import error_sentence, memory_sentence, time_sentence
+from heapwright.units import show_budget
 
 PREDICTED = "Predicted by replays, not proven"
 SEARCH_ONLY = "Nothing is confirmed: this study is a search only, and its picks are its best single evaluations."
@@ -173,14 +174,23 @@ def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick 
     return min((pick for pick in proven if not pick.objection), key=lambda pick: pick.score, default=None)
 
 
-def _unproven(too_short: Mapping[str, float], predicted: str) -> str:
+def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str) -> str:
     """Why nothing is proven, and which budget would be enough."""
-    searched = too_short["searched"]
+    searched, replayed = too_short["searched"], too_short.get("replayed", 0.0)
+    enough_s = too_short.get("enough_s")
+    step = f"A proof needs --budget {show_budget(enough_s)}." if enough_s else "Give a larger --budget."
     if predicted:
-        return f"Nothing is proven. Replays of the recorded allocations predict {predicted}. Give a larger --budget."
+        return f"Nothing is proven. Replays of the recorded allocations predict {predicted}. {step}"
     if not searched:
-        lack = f"to search (one run takes about {show_seconds(too_short['run_s'])})"
-        return f"Nothing is proven: the time budget left no time {lack}. Give a larger --budget."
+        run = f"one run takes about {show_seconds(too_short['run_s'])}"
+        if no_prediction:
+            why = f"the time budget holds no proof ({run}), and replays predict nothing: {no_prediction}"
+            return f"Nothing is proven: {why}. {step}"
+        if replayed:
+            tried = f"{replayed:.0f} settings were tried" if replayed > 1 else "1 setting was tried"
+            none = "none is predicted to gain anything beyond chance"
+            return f"Nothing is proven. {tried} on replays of the recorded allocations; {none}. {step}"
+        return f"Nothing is proven: the time budget left no time to search ({run}). {step}"
     pairs = f"{too_short['pairs']:.0f} pairs take about {show_seconds(too_short['seconds'])}"
     if searched < ENOUGH_EVALUATIONS:
         tried = f"{searched:.0f} setting{'s were' if searched > 1 else ' was'} tried, none was confirmed"
@@ -194,6 +204,7 @@ def study_claim(
     confirmed: bool,
     too_short: Mapping[str, float] | None = None,
     predicted: str = "",
+    no_prediction: str = "",
 ) -> str:
     """The study's claim in one sentence. Before the end of the confirmation it says that nothing is proven yet.
 
@@ -202,8 +213,10 @@ def study_claim(
         objectives: metric keys.
         confirmed: whether the study is finished.
         too_short: if the time did not suffice: `searched` (number of configurations that ran), `run_s` (seconds of a
-            run), and `pairs` and `seconds` that a confirmation would need.
+            run), and `pairs` and `seconds` that a confirmation would need; without a confirmation `replayed` (number
+            of configurations that were replayed) and `enough_s` (seconds of a sufficient time budget).
         predicted: the prediction of replays, as a phrase, if no proof was possible.
+        no_prediction: why replays predict nothing, or empty.
     """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
@@ -215,7 +228,7 @@ def study_claim(
             f"Keep the default: {pick.objection}. 'heapwright apply STUDY --pick {pick.name}' prints it all the same."
         )
     if best is None and too_short is not None:
-        return _unproven(too_short, predicted)
+        return _unproven(too_short, predicted, no_prediction)
     if best is None:
         return NOTHING
     who = named(best.config)

@@ -39,6 +39,7 @@ from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
+from heapwright.study.left_out import became_default, not_searched
 from heapwright.study.meta import StudyMeta
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of, requirements_of
@@ -190,8 +191,9 @@ def _left_out(meta: StudyMeta) -> list[str]:
     """Return sentences about results that did not repeat, picks without a confirmation, and allocators not searched."""
     return [
         *([not_repeated_sentence(meta.strayed)] if meta.strayed else []),
+        *([sentence] if (sentence := became_default(meta)) else []),
         *(f"There was no time to confirm the {name} pick." for name in meta.unconfirmed),
-        *(f"{name} was not searched: {why}." for name, why in meta.not_searched.items()),
+        *(f"{sentence}." for sentence in not_searched(meta.not_searched, past=True)),
     ]
 
 
@@ -257,7 +259,7 @@ def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recor
     if meta.managed.get("reach") == "none" and not meta.runtimes:
         return str(meta.managed["sentence"])
     done = meta.phase == Phase.DONE
-    claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store))
+    claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store), meta.no_prediction)
     best = headline(picks, options.objectives) if done else None
     if done and options.search_only:
         return SEARCH_ONLY

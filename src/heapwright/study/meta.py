@@ -52,7 +52,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         confirm_looks: for each time that the study was finished, the number of runs of its confirmations by then.
         shipped: pick → configuration that `run` starts; the key '' stands for the study's own choice.
         too_short: where the budget proves too little: seconds of a run, and what would be enough.
-        predicted: the prediction of the replays, where no proof was possible.
+        predicted: the prediction of the replays, where no proof was possible. no_prediction: why there is none.
         prefix: the prefix that the study chose (`study.prefix.ChosenPrefix`).
         repeats: of a landscape: whether it repeats some of its points.
         cluster: kind and workers of the machines that ran the study.
@@ -103,6 +103,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     shipped: dict[str, int] = {}
     too_short: dict[str, float] | None = None
     predicted: dict[str, Any] | None = None
+    no_prediction: str = ""
     prefix: dict[str, Any] | None = None
     repeats: bool = False
     cluster: dict[str, Any] = {}

@@ -328,7 +328,12 @@ class Store:
                 yield
         except sqlite3.OperationalError as error:
             hint = "free some space and give the same command again: it goes on where it stopped"
-            raise HeapwrightError(f"cannot write the study {self.path}: {error}", hint) from None
+            raise HeapwrightError(f"cannot write the study {self.path}: {_reason(error)}", hint) from None
+
+
+def _reason(error: sqlite3.Error) -> str:
+    """SQLite's message, in plain words for a full disk."""
+    return "the disk is full" if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL else str(error)
 
 
 _RUN_COLUMNS = "phase, block, input, config, elapsed_s, failure, digest, metrics, extra, series"
@@ -383,7 +388,8 @@ def open_study(path: Path) -> Store:
         if new:
             path.unlink(missing_ok=True)
         os.close(lock)
-        raise HeapwrightError(f"cannot write the study {path}: {error}", "is the disk full?") from None
+        hint = "free some space, or name a file on another disk with --study"
+        raise HeapwrightError(f"cannot write the study {path}: {_reason(error)}", hint) from None
     except HeapwrightError:
         db.close() if db else None
         os.close(lock)

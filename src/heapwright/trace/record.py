@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import errno
 import os
 import re
 import shlex
 import shutil
-import signal
 import struct
-import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import IO
 
 import msgspec
 
@@ -36,7 +31,7 @@ from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
 from heapwright.trace.sampling import LIBRARY, Sampling
-from heapwright.workload.command import under_shell
+from heapwright.trace.watched_command import recording_processes, run_command
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
 
@@ -89,11 +84,13 @@ class RecordedCommand:
         status: its exit status (128 + signal).
         processes: those with the most events first.
         failure: why the run of a workload does not count, or empty.
+        running: ids of recorded processes that still run; their traces end early.
     """
 
     status: int
     processes: list[RecordedProcess] = field(default_factory=list)
     failure: str = ""
+    running: list[int] = field(default_factory=list)
 
 
 def recorder(name: str = RECORDER) -> Path:
@@ -195,7 +192,8 @@ def record(
     def run(folder: Path) -> tuple[int, str]:
         env = environment(folder, allocator, children, os.environ, sampling)
         with ExitStack() as stack:
-            return _run(command, env, stack.enter_context(stdin.open("rb")) if stdin else None), ""
+            source = stack.enter_context(stdin.open("rb")) if stdin else None
+            return run_command(command, env, source, folder if children else None), ""
 
     return _recorded(command[0], trace, force, run)
 
@@ -290,10 +288,13 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
     if not any(folder.glob("*.raw")):
         shutil.rmtree(folder, ignore_errors=True)
         raise nothing_recorded(program, status)
-    return RecordedCommand(status, recover(folder, trace, program, status), failure)
+    running = recording_processes(folder)
+    return RecordedCommand(status, recover(folder, trace, program, status, running), failure, running)
 
 
-def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> list[RecordedProcess]:
+def recover(
+    folder: Path, trace: Path, program: str = "", status: int = 0, running: Collection[int] = ()
+) -> list[RecordedProcess]:
     """Packs the raw files of a folder and removes the folder.
 
     Args:
@@ -301,6 +302,7 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
         trace: the file for the trace of the busiest process.
         program: the recorded program, to explain why nothing was recorded.
         status: its exit status, which the error gets if nothing was recorded.
+        running: ids of processes that still run.
 
     Returns:
         The processes, those with the most events first.
@@ -320,7 +322,7 @@ def recover(folder: Path, trace: Path, program: str = "", status: int = 0) -> li
         drafts = [(raw, *pack(raw, raw.with_suffix(".hwt"))) for raw in raws]
         drafts.sort(key=lambda draft: -draft[1].events)
         empty = not any(packed.allocations for raw, packed, _ in drafts if not own or _executable(raw) != own)
-        result = [] if empty else _place_all(drafts, trace)
+        result = [] if empty else _place_all(drafts, trace, running)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         raise _kept(folder, trace, "the recordings could not be packed", error) from None
     shutil.rmtree(folder, ignore_errors=True)
@@ -358,45 +360,6 @@ def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
     return HeapwrightError(f"nothing was recorded{of}: {why}", hint, status or 1)
 
 
-def _run(command: Sequence[str], env: Mapping[str, str], stdin: IO[bytes] | None) -> int:
-    """Runs a command to its end; returns its exit status.
-
-    Ctrl-C reaches the command from the terminal. SIGTERM and SIGHUP are passed on to it. The command
-    decides how it reacts.
-
-    Args:
-        command: its words.
-        env: its environment.
-        stdin: None for our own.
-    """
-    # Keep signals that come before the command has started, and send them then. So no signal can end us and leave the
-    # command running.
-    process: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        if process is None:
-            early.append(number)
-        elif number != signal.SIGINT:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        try:
-            process = subprocess.Popen(command, env=env, stdin=stdin)
-        except OSError as error:
-            if error.errno != errno.ENOEXEC:
-                raise UsageError(f"{command[0]}: {error.strerror}") from None
-            process = subprocess.Popen(under_shell(command, env.get("PATH")), env=env, stdin=stdin)
-        for number in early:
-            process.send_signal(number)
-        status = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return status if status >= 0 else 128 - status
-
-
 def _start(raw: Path) -> bytes:
     with raw.open("rb") as file:
         return file.read(_RAW_COMMAND.stop)
@@ -421,7 +384,9 @@ def program_name(executable: str, word: str) -> str:
     return Path(executable).name if not name or _TITLE.match(name) else name
 
 
-def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[RecordedProcess]:
+def _place_all(
+    drafts: Sequence[tuple[Path, Packed, str]], trace: Path, running: Collection[int]
+) -> list[RecordedProcess]:
     """Renames packed traces: the first to `trace`, the others into its folder.
 
     Removes traces that an older recording has left in the folder.
@@ -435,13 +400,16 @@ def _place_all(drafts: Sequence[tuple[Path, Packed, str]], trace: Path) -> list[
     elif others.is_dir() and not any(others.iterdir()):
         others.rmdir()
     names = [trace, *(others / f"{raw.stem.removesuffix('-0')}.hwt" for raw, _, _ in drafts[1:])]
-    return [_place(*draft, name) for draft, name in zip(drafts, names, strict=True)]
+    return [_place(*draft, name, running) for draft, name in zip(drafts, names, strict=True)]
 
 
-def _place(raw: Path, packed: Packed, warning: str, name: Path) -> RecordedProcess:
+def _place(raw: Path, packed: Packed, warning: str, name: Path, running: Collection[int]) -> RecordedProcess:
     """Renames a packed trace and returns its process."""
     pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
     raw_bytes, executable = raw.stat().st_size, _executable(raw)
     program = program_name(executable, _text(_start(raw)[_RAW_COMMAND]))
     raw.with_suffix(".hwt").replace(name)
-    return RecordedProcess(name, raw_bytes, pid, parent, executable, program, packed, warning.removeprefix(f"{raw}: "))
+    warning = warning.removeprefix(f"{raw}: ")
+    if pid in running and packed.cut_short:  # nothing has killed it
+        warning = f"process {pid} still runs; its trace ends here"
+    return RecordedProcess(name, raw_bytes, pid, parent, executable, program, packed, warning)

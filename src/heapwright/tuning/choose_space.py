@@ -9,6 +9,7 @@ from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
+from heapwright.study.left_out import not_searched
 from heapwright.tuning import allocator_screening
 from heapwright.tuning.runtimes import screened_extras
 from heapwright.tuning.schedule import begin
@@ -41,8 +42,8 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     order, failed = allocator_screening.ranked(screened.runs, session.default, configs, session.options.objectives)
     rejected = screened.rejected | failed | not_in_image(session)
     session.store.update(not_searched=rejected)
-    for name, why in rejected.items():
-        session.progress.note(f"{name} is not searched: {why}")
+    for sentence in not_searched(rejected):
+        session.progress.note(sentence)
     if not order:
         raise HeapwrightError(*_NONE)
     session.progress.note(f"searched together, best at its defaults first: {', '.join(order)}")

@@ -128,14 +128,18 @@ def _keep_raw(session: Session, runs: list[StoredRun]) -> None:
 
 def _predict(session: Session) -> None:
     """Store the prediction of replays, if there is time for replays, and end the study without a claim."""
-    best = None
+    best, tried = None, 0
     if session.predicts:
-        best = ReplaySearch(session, loaded_space(session), []).predict()
+        on_replays = ReplaySearch(session, loaded_space(session), [])
+        best, tried = on_replays.predict(), on_replays.tried
+        session.store.update(no_prediction=on_replays.why)
     predicted = None
     if best is not None:
         ratios = {m: math.exp(best.cost(m) or 0.0) for m in session.options.objectives}
         predicted = {"config": best.config.id, "ratios": ratios}
-    session.store.update(predicted=predicted, picks={}, too_short={"run_s": session.run_s, "searched": 0.0})
+    needs = {"run_s": session.run_s, "searched": 0.0, "replayed": float(tried)}
+    enough = {key: seconds for key, seconds in session.store.meta.plan.items() if key == "enough_s"}
+    session.store.update(predicted=predicted, picks={}, too_short=needs | enough)
     session.phase(Phase.DONE)
 
 

@@ -18,6 +18,7 @@ from heapwright.experiment.budget import StageNeed, allot
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
+from heapwright.units import show_budget, show_exactly
 
 _RECORDING = 1.5  # a recording takes at most so many times a run; a search on replays needs `_MIN_REPLAYS` more
 _MIN_REPLAYS = 2.0
@@ -54,11 +55,12 @@ class StudyEstimate:
         budget_s: seconds of the time budget; infinite if there is none.
         proof: whether a confirmation fits.
         everything: whether the minimum of every stage fits.
-        predicts: whether a search on replays fits, if no confirmation does.
+        predicts: whether a search on replays fits and is possible, if no confirmation fits.
         enough_s: a time budget with which a proof fits, in seconds.
         whole_s: seconds for a whole run at the end of a study of prefixes.
         prefix: the prefix in words; empty for whole runs.
         whole: the plan without prefixes, under which the budget holds no proof; None for whole runs.
+        why_no_prediction: why replays cannot predict, although they fit; empty if they can, or if it needs no words.
     """
 
     run_s: float
@@ -71,6 +73,7 @@ class StudyEstimate:
     whole_s: float = 0.0
     prefix: str = ""
     whole: StudyEstimate | None = None
+    why_no_prediction: str = ""
 
     @property
     def total_s(self) -> float:
@@ -97,6 +100,8 @@ class StudyEstimate:
                 f"{one} {self.lack()} With the given budget heapwright records the program once, searches on replays"
                 " and reports a prediction without proof."
             )
+        if self.why_no_prediction:
+            return f"{one} {self.lack()} Replays cannot predict either: {self.why_no_prediction}. The study ends now."
         return f"{one} {self.lack()}"
 
     def lack(self) -> str:
@@ -104,8 +109,8 @@ class StudyEstimate:
         holds = math.floor(self.budget_s / self.run_s)
         runs = f"{holds} run{'' if holds == 1 else 's'}"
         return (
-            f"A time budget of {show_estimate(self.budget_s)} holds {runs}; a proof needs --budget"
-            f" {_shown(self.enough_s)}."
+            f"A time budget of {show_exactly(self.budget_s)} holds {runs}; a proof needs --budget"
+            f" {show_budget(self.enough_s)}."
         )
 
 
@@ -141,8 +146,3 @@ def make_plan(
 def _advised(seconds: float) -> float:
     """The next larger budget that a person would choose, in seconds."""
     return next((s for s in _ROUND if s >= seconds), 3600.0 * math.ceil(seconds / 3600))
-
-
-def _shown(seconds: float) -> str:
-    """Seconds in the notation of --budget."""
-    return f"{seconds / 3600:g}h" if seconds >= 7200 or seconds % 3600 == 0 else f"{seconds / 60:g}m"

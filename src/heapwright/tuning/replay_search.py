@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from heapwright.allocators.embedded import describe
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras, not_replayable, replayable
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
@@ -22,7 +21,6 @@ from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.replays import Replays
 from heapwright.experiment.stats import ratio_interval, summarise
-from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.search import pareto
 from heapwright.study import agreement
 from heapwright.study import options as opt
@@ -49,6 +47,8 @@ class ReplaySearch:
 
     Attributes:
         measured: runs of the program, including those made here.
+        tried: number of configurations, besides the default, that were replayed.
+        why: why the replays cannot be used, or empty.
     """
 
     def __init__(self, session: Session, space: Space, initial_runs: Sequence[StoredRun]) -> None:
@@ -57,8 +57,9 @@ class ReplaySearch:
         self.space = replayable(space)
         self._whole_space = space
         self.measured = list(initial_runs)
+        self.tried = 0
         self._forced = self.options.proxy == "replay"
-        self._why = ""  # why the replays cannot be used
+        self.why = ""
         self._errors = ""  # how far replays of allocators at their defaults are from the program
         self._checks = 0
         self._next_check = 0
@@ -72,7 +73,7 @@ class ReplaySearch:
         """
         self._recording_only = True
         self.run()
-        found = None if self._why else self._replayed_again
+        found = None if self.why else self._replayed_again
         if found is None:
             return None
         logs = [found.logs.get(objective, {}) for objective in self.options.objectives]
@@ -105,6 +106,9 @@ class ReplaySearch:
                     raise
                 why = error.message
         if why is not None:
+            self.why = why
+            if self._recording_only:
+                return False
             if why:
                 session.progress.note(f"the search is on the program itself: {why}")
             store.update(proxy={"used": False, "why": why})
@@ -127,20 +131,22 @@ class ReplaySearch:
             search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, to_candidates))
             with budget.limited_to(share_s):
                 self._search(search)
-            if self._recording_only and not self._why:
+            if self._recording_only and not self.why:
                 self._replay_pick_again(search)
         store.update(
             proxy={
                 "used": True,
-                "why": self._why,
+                "why": self.why,
                 "checked": " ".join(filter(None, [calls.sentence, self._errors])),
                 "program_s": session.run_s,
                 "replay_s": self._replay_s(search),
                 "slots": runner.slots,
             }
         )
-        if self._why:
-            session.progress.note(f"the search goes on with the program itself: {self._why}")
+        self.tried = len(search.known.keys() - {session.default.id})
+        if self.why:
+            if not self._recording_only:
+                session.progress.note(f"the search goes on with the program itself: {self.why}")
             return False
         self.measured += [] if self._recording_only else self._race(search)
         return True
@@ -153,16 +159,10 @@ class ReplaySearch:
         needed_s = min_runs * len(self.session.workload.train) * self.session.run_s
         if not self._forced and not self._recording_only and self.session.budget.over(needed_s):
             return "there is no time to record it"
-        unreplayable = [m for m in self.options.objectives if m not in REPLAYABLE]
-        if unreplayable:
-            why = f"a replay cannot tell {METRICS[unreplayable[0]].label}"
-        elif own := next((a for a in self.session.allocators if a.embedded), None):
-            why = f"{describe(own)} is linked into it, and a recording sees none of its allocations"
-        elif self.session.store.meta.managed.get("reach") == "glibc":
-            why = "it is linked statically, so it cannot be recorded"
-        elif not self.space.params:
+        why = self.session.why_not_replayable()
+        if not why and not self.space.params:
             why = "a replay does not show the effect of the settings to search"
-        else:
+        if not why:
             return None
         if self._forced:
             raise HeapwrightError(f"it cannot be searched on replays: {why}", "leave out --proxy replay")
@@ -179,7 +179,7 @@ class ReplaySearch:
         if self._may_go_on(search):
             first = [*warm_points(session, self.space), *huge_page_points(session, self.space)]
             search_on(session, search, first, lambda: self._may_go_on(search))
-        if not self._why and not self._checks:  # a short search has not been checked yet
+        if not self.why and not self._checks:  # a short search has not been checked yet
             self._check(search)
 
     def _replay_pick_again(self, search: Search) -> None:
@@ -222,10 +222,10 @@ class ReplaySearch:
         """Whether the search on replays may go on. Now and then, runs of the program check the replays."""
         replay_s, program_s = self._replay_s(search), self.session.run_s
         if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:
-            self._why = proxy.too_slow(replay_s, program_s)
-        if not self._why and len(search.known) >= self._next_check:
+            self.why = proxy.too_slow(replay_s, program_s)
+        if not self.why and len(search.known) >= self._next_check:
             self._check(search)
-        return not self._why
+        return not self.why
 
     def _check(self, search: Search) -> None:
         if self._recording_only:
@@ -240,7 +240,7 @@ class ReplaySearch:
         noise = dict(zip(self.options.objectives, self.session.noise, strict=True))
         found = agreement.check(self._on_program(), search.known, self.options.objectives, noise)
         if found.fails and not self._forced:
-            self._why = found.fails
+            self.why = found.fails
 
     def _measure_both(self, search: Search) -> list[StoredRun]:
         """Measure a block on the program: the best candidates of the replays, and some others, for the spread."""

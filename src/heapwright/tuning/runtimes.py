@@ -30,6 +30,7 @@ from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.study.extra_space_text import searched_too
+from heapwright.study.left_out import not_searched
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import ExtraSpace, Session
@@ -122,14 +123,14 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
     kept = [
         _with_params(e, [p for p in e.params if f"{e.allocator.name}.{p.key}" not in left_out]) for e in whole.extras
     ]
-    for key, why in left_out.items():
-        session.progress.note(f"{key} is not searched: {why}")
+    for sentence in not_searched(left_out):
+        session.progress.note(sentence)
     session.store.update(not_searched={**session.store.meta.not_searched, **left_out})
     return _joined(space, kept), runs
 
 
 _COMBINED = 3  # so many settings of allocators with so many of the runtime are tried first
-_USELESS = "alone it improved no objective by more than the noise"
+_USELESS = "alone, no objective improved by more than the noise"
 
 
 def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:

@@ -74,6 +74,9 @@ def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
     # A prediction of recordings takes the whole study; where malloc is not searched, there is nothing to replay.
     if session.recordings is not None or session.store.meta.managed.get("reach") == "none":
         plan = replace(plan, predicts=False)
+    if plan.predicts and not plan.proof and (why := _why_no_prediction(session)):
+        session.store.update(no_prediction=why)
+        plan = replace(plan, predicts=False, why_no_prediction=why)
     session.proof, session.predicts = plan.proof, plan.predicts
     session.progress.note(plan.sentence())
     session.store.update(
@@ -84,6 +87,14 @@ def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
             "proof": float(plan.proof),
         }
     )
+
+
+def _why_no_prediction(session: Session) -> str:
+    """Why a study without a proof cannot predict by replays, as far as that is known before a recording."""
+    if session.options.proxy == "none":
+        inside = session.workload.container is not None
+        return "replays do not run in a container" if inside else "the study does without replays (--proxy none)"
+    return session.why_not_replayable()
 
 
 def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: StudyEstimate) -> StudyEstimate:

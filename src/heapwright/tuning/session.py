@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
+from heapwright.allocators.embedded import describe
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.experiment.blocks import Blocks
@@ -19,7 +20,7 @@ from heapwright.experiment.replays import ReplayExecutor, Replays
 from heapwright.experiment.resolution import ADDRESS_SPACE
 from heapwright.experiment.runner import LocalMachine, Machines, Runner
 from heapwright.measure.meter import SERIES_POINTS
-from heapwright.metrics import METRICS
+from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study import options as opt
 from heapwright.study.metering import meter_options_of
 from heapwright.study.options import Options
@@ -169,6 +170,17 @@ class Session:
         if known is not None and known.sentence != self._bound_sentence:
             self._bound_sentence = known.sentence
             self.progress.note(known.sentence)
+
+    def why_not_replayable(self) -> str:
+        """The reason against replays, as far as it does not depend on the parameter space; empty if there is none."""
+        unreplayable = [m for m in self.options.objectives if m not in REPLAYABLE]
+        if unreplayable:
+            return f"a replay cannot tell {METRICS[unreplayable[0]].label}"
+        if own := next((a for a in self.allocators if a.embedded), None):
+            return f"{describe(own)} is linked into it, and a recording sees none of its allocations"
+        if self.store.meta.managed.get("reach") == "glibc":
+            return "it is linked statically, so it cannot be recorded"
+        return ""
 
     def make_executor(self, timeout: float, first: bool = False) -> Executor:
         """An executor that runs and measures the program.

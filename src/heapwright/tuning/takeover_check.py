@@ -24,7 +24,7 @@ from heapwright.study.store import Store
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
-NO_TIME = "there was no time to measure it"
+NO_TIME = "there was no time for a measurement"
 
 
 def take_over(

@@ -20,7 +20,7 @@ from heapwright.measure.process_group import ending, run_group
 from heapwright.workload.last_words import TAIL_BYTES, last_words
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.score import MIN_LIMIT_S, NO_OBJECTIVE, score
-from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, NOT_STARTED, Metered, run_server
+from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, KILLED, NOT_STARTED, Metered, run_server
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ def advice(outcome: Outcome) -> str:
     """Return advice for a program that fails by itself: its last words, or what to do."""
     if outcome.failure.startswith(NO_OBJECTIVE):
         return "run the command of [objective] by hand, on a file with the program's output"
+    if KILLED in outcome.failure:
+        return ""  # the failure itself has the advice
     words = last_words(outcome.run.stderr_tail)
     if not words and not outcome.hint:
         return "run it by hand first; it must succeed and end"

@@ -37,6 +37,8 @@ LOAD_TIMED_OUT = "the load command timed out"
 ANOTHER = "another server may use its port"
 NOT_STARTED = 126  # exit statuses from here on mean that a shell could not start the command, or signals
 _NUMBER = re.compile(r"(?<![\d.])\d{2,5}(?![\d.])")  # in a word: a port, but no part of an address
+KILLED = "so heapwright killed it"  # in the failure of a server that its stop signal did not end
+STOP_S = 10.0  # after its stop signal, heapwright kills a server that still runs
 _GRACE_S = 0.3
 _MAX_OUTPUT = 8 << 20  # bytes of a load's output that are read, from its end
 
@@ -122,13 +124,18 @@ def run_server(
         ended_by_itself = not thread.is_alive()
     finally:
         if container is None:
-            _stop_server(pid_file.name, server, thread)
+            stopped = _stop_server(pid_file.name, server, thread)
         else:
-            _stop_inside(container, server, thread)
+            stopped = _stop_inside(container, server, thread)
         pid_file.close()
     if not result or isinstance(result[0], BaseException):
         raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
     run = result[0]
+    if not stopped and not load.trouble:
+        load.trouble = (
+            f"the server did not end within {STOP_S:g} s of {server.stop}, {KILLED} (set `stop` in the workload file to"
+            " a signal that ends it)"
+        )
     if ended_by_itself and 0 < run.exit_code < NOT_STARTED and _answers(server.ready, how["cwd"], plain):
         load.trouble = f"exit status {run.exit_code}, and the ready command succeeds without the server: {ANOTHER}"
     return (_with_load(run, load, server) if load.wall_s else run), load.trouble
@@ -313,15 +320,19 @@ def _tree_inside(container: Container) -> ProcessTree | None:
     return ProcessTree(meter) if meter > 1 else None
 
 
-def _stop_inside(container: Container, server: Server, thread: threading.Thread) -> None:
-    """Stop a server in a container by its signal, which the meter passes on; by SIGKILL after ten seconds.
+def _stop_inside(container: Container, server: Server, thread: threading.Thread) -> bool:
+    """Stop a server in a container by its signal, which the meter passes on; by SIGKILL after `STOP_S`.
 
-    The meter kills the server at the second SIGINT, and still writes its report.
+    The meter kills the server at the second SIGINT, and still writes its report. Returns whether the first signal was
+    enough.
     """
+    stopped = False
     for names in ((server.stop,), ("SIGINT", "SIGINT"), ("KILL",)):
         for name in names if thread.is_alive() else ():
             container.signal(name)
-        thread.join(10.0)
+        thread.join(STOP_S)
+        stopped = stopped or (names == (server.stop,) and not thread.is_alive())
+    return stopped
 
 
 def _listening(port: int) -> bool:
@@ -387,10 +398,14 @@ def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapp
     return False
 
 
-def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> None:
-    """Stop the server by its signal, and after ten seconds by SIGKILL. It may not have started yet."""
-    for number in (signal.Signals[server.stop], signal.SIGKILL):
-        deadline = time.monotonic() + 10.0
+def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> bool:
+    """Stop the server by its signal, and after `STOP_S` by SIGKILL. It may not have started yet.
+
+    Returns whether the first signal was enough.
+    """
+    first = signal.Signals[server.stop]
+    for number in (first, signal.SIGKILL):
+        deadline = time.monotonic() + STOP_S
         sent = False
         while thread.is_alive() and time.monotonic() < deadline:
             text = Path(pid_file).read_text().strip()
@@ -400,4 +415,5 @@ def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> Non
                 sent = True
             thread.join(max(0.0, deadline - time.monotonic()) if sent else 0.01)
         if not thread.is_alive():
-            return
+            return number == first
+    return False
