@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.allocator.conftest import FLAGS, Malloc
+from tests.allocator.conftest import FLAGS, GLIBC, Malloc
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,19 @@ def lines(malloc: Malloc, *words: str | Path) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
+def library(malloc: Malloc) -> Path:
+    if malloc.library is None:
+        pytest.skip("glibc's malloc is no library to open")
+    return malloc.library
+
+
 def test_new_throws_in_a_c_program(allocator: Malloc, opener: Path, program: Callable[..., Path]) -> None:
     """The runtime came with a C++ library that the program opened, as Python opens an extension."""
     extension = program("allocator_extension", *FLAGS, "-shared", "-fPIC")
     assert lines(allocator, opener, "extension", extension) == ["bad_alloc"]
+
+
+def test_our_functions_are_ours_in_an_opened_library(allocator: Malloc, opener: Path) -> None:
+    """The program's malloc is glibc's; `reaper_malloc` must not call it."""
+    name = library(allocator).stem.removeprefix("lib").removesuffix("-secure")
+    assert lines(GLIBC, opener, "explicit", library(allocator), name) == ["4"]
