@@ -37,3 +37,8 @@ def test_our_functions_are_ours_in_an_opened_library(allocator: Malloc, opener: 
     """The program's malloc is glibc's; `reaper_malloc` must not call it."""
     name = library(allocator).stem.removeprefix("lib").removesuffix("-secure")
     assert lines(GLIBC, opener, "explicit", library(allocator), name) == ["4"]
+
+
+def test_a_program_without_free_keys(allocator: Malloc, opener: Path) -> None:
+    """An allocator that gets no key of pthread's must leave the program's keys alone."""
+    assert lines(GLIBC, opener, "keys", library(allocator)) == ["7"]
