@@ -33,6 +33,14 @@ def test_new_throws_in_a_c_program(allocator: Malloc, opener: Path, program: Cal
     assert lines(allocator, opener, "extension", extension) == ["bad_alloc"]
 
 
+def test_a_program_may_replace_the_basic_operators(allocator: Malloc, program: Callable[..., Path]) -> None:
+    """The other forms call the program's operators, as those of the C++ runtime do."""
+    replaced = program("allocator_replaced", *FLAGS, "-Wno-sized-deallocation")
+    expected = lines(GLIBC, replaced)
+    assert expected[:4] == ["new: 1", "delete: 0", "new[]: 1", "delete[]: 0"]
+    assert lines(allocator, replaced) == expected
+
+
 def test_our_functions_are_ours_in_an_opened_library(allocator: Malloc, opener: Path) -> None:
     """The program's malloc is glibc's; `reaper_malloc` must not call it."""
     name = library(allocator).stem.removeprefix("lib").removesuffix("-secure")
