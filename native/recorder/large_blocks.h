@@ -16,8 +16,9 @@ namespace heapwright::recorder {
 inline constexpr std::size_t kLarge = 64 * 1024;
 
 // Each counts the large blocks that begin in the pages that share the counter. Outside the table,
-// so that free() needs one load.
-inline constexpr std::size_t kFilterCounters = 1024;
+// so that free() needs one load. A free of a small block whose counter is not 0 searches the table
+// in vain. 32 KiB keep that rare with thousands of large blocks.
+inline constexpr std::size_t kFilterCounters = 16 * 1024;
 extern std::atomic<std::uint16_t> large_filter[kFilterCounters];
 
 [[gnu::always_inline]] inline bool may_be_large(const void* block) {
