@@ -31,6 +31,8 @@ class LargeBlocks {
   void insert(const void* block, std::size_t size);
   // Removes a block. Returns its size in bytes, or 0 if it is not in the table.
   std::size_t remove(const void* block);
+  // Returns how many entries remove() looks at, at most.
+  std::size_t probes() const { return probes_.load(std::memory_order_relaxed); }
   // Calls f(address, size) for each block. Other threads may add and remove blocks meanwhile.
   template <class F>
   void each(F f) const {
@@ -55,6 +57,9 @@ class LargeBlocks {
   static std::size_t first(std::uintptr_t address) { return (address >> 12) * 0x9e3779b97f4a7c15U >> 48; }
 
   Entry entries_[kEntries];
+  // How far a block has ever been from its first entry, plus 1. After many blocks few entries are
+  // kFree, and this ends a search in vain.
+  std::atomic<std::size_t> probes_;
 };
 
 // Returns how many bytes of a block are resident, counted in whole pages.

@@ -59,6 +59,24 @@ TEST(LargeBlocks, FewSmallBlocksMayBeLargeWithThousandsOfLargeBlocks) {
   }
 }
 
+TEST(LargeBlocks, ASearchInVainIsShortAfterManyBlocks) {
+  const auto table = std::make_unique<LargeBlocks>();
+  std::memset(static_cast<void*>(table.get()), 0, sizeof(*table));
+  std::mt19937_64 random(3);
+  std::map<const void*, std::size_t> live;
+  for (std::size_t i = 0; i < 300'000; ++i) {
+    const auto* const block = reinterpret_cast<const void*>(0x7f0000000010 + random() % (1 << 20) * 0x11000);
+    if (live.size() == 2000) {
+      EXPECT_EQ(table->remove(live.begin()->first), live.begin()->second);
+      live.erase(live.begin());
+    }
+    if (live.emplace(block, kLarge + i).second) {
+      table->insert(block, kLarge + i);
+    }
+  }
+  EXPECT_LT(table->probes(), 32U);
+}
+
 TEST(LargeBlocks, ResidentPartCountsTouchedPages) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   constexpr std::size_t kPages = 3000;
