@@ -7,7 +7,7 @@
 
 namespace heapwright::replay {
 
-// Prints `what` and `number` as what is wrong with the file, and ends the process with status 1.
+// Prints `what` and `number` as the fault of the file, and ends the process with status 1.
 [[noreturn]] void die_of_bad_file(const char* what, std::uint64_t number);
 
 // Reads a chunk into the window of a lane and checks it. Ends the process if the chunk is damaged.

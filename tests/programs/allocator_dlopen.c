@@ -1,4 +1,4 @@
-/* Tests what a malloc does in a program that opens libraries while it runs: allocator_dlopen NAME ARGUMENTS.
+/* Tests a malloc in a program that opens libraries while it runs: allocator_dlopen NAME ARGUMENTS.
  *
  *   extension PATH       calls request_too_much() of a C++ library (allocator_extension.cpp) and prints its answer
  *   explicit PATH NAME   opens an allocator of ours and calls its functions NAME_malloc, NAME_realloc and so on. Prints

@@ -6,7 +6,7 @@
 #include "basic_operators.h"
 #include "cxx.h"
 
-// Our own operators, whatever the program replaces.
+// Our own operators, even if the program replaces them.
 extern "C" {
 #define HEAPWRIGHT_OWN(body) [[gnu::visibility("hidden"), gnu::alias(body)]]
 HEAPWRIGHT_OWN("_Znwm") void* heapwright_new(std::size_t);
