@@ -26,6 +26,9 @@ void LargeBlocks::insert(const void* block, std::size_t size) {
     if (there <= kRemoved &&
         entry.address.compare_exchange_strong(there, address, std::memory_order_acq_rel)) {
       entry.size.store(size, std::memory_order_relaxed);
+      std::size_t probes = probes_.load(std::memory_order_relaxed);
+      while (probes <= i && !probes_.compare_exchange_weak(probes, i + 1, std::memory_order_relaxed)) {
+      }
       filter_counter(address).fetch_add(1, std::memory_order_relaxed);
       return;
     }
@@ -35,7 +38,8 @@ void LargeBlocks::insert(const void* block, std::size_t size) {
 std::size_t LargeBlocks::remove(const void* block) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::size_t begin = first(address);
-  for (std::size_t i = 0; i < kMaxProbes; ++i) {
+  const std::size_t count = probes();
+  for (std::size_t i = 0; i < count; ++i) {
     Entry& entry = entries_[(begin + i) % kEntries];
     const std::uintptr_t there = entry.address.load(std::memory_order_acquire);
     if (there == kFree) {

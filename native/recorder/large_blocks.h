@@ -16,8 +16,9 @@ namespace heapwright::recorder {
 inline constexpr std::size_t kLarge = 64 * 1024;
 
 // Each counts the large blocks that begin in the pages that share the counter. Outside the table,
-// so that free() needs one load.
-inline constexpr std::size_t kFilterCounters = 1024;
+// so that free() needs one load. A free of a small block whose counter is not 0 searches the table
+// in vain. 32 KiB keep that rare with thousands of large blocks.
+inline constexpr std::size_t kFilterCounters = 16 * 1024;
 extern std::atomic<std::uint16_t> large_filter[kFilterCounters];
 
 [[gnu::always_inline]] inline bool may_be_large(const void* block) {
@@ -30,6 +31,8 @@ class LargeBlocks {
   void insert(const void* block, std::size_t size);
   // Removes a block. Returns its size in bytes, or 0 if it is not in the table.
   std::size_t remove(const void* block);
+  // Returns how many entries remove() looks at, at most.
+  std::size_t probes() const { return probes_.load(std::memory_order_relaxed); }
   // Calls f(address, size) for each block. Other threads may add and remove blocks meanwhile.
   template <class F>
   void each(F f) const {
@@ -54,6 +57,9 @@ class LargeBlocks {
   static std::size_t first(std::uintptr_t address) { return (address >> 12) * 0x9e3779b97f4a7c15U >> 48; }
 
   Entry entries_[kEntries];
+  // How far a block has ever been from its first entry, plus 1. After many blocks few entries are
+  // kFree, and this ends a search in vain.
+  std::atomic<std::size_t> probes_;
 };
 
 // Returns how many bytes of a block are resident, counted in whole pages.

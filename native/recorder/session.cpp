@@ -64,7 +64,9 @@ bool ensure_recording() {
         has_exit_key = pthread_key_create(&exit_key, thread_exit_destructor) == 0;
       }
       for (auto& counter : large_filter) {
-        counter.store(0, std::memory_order_relaxed);
+        if (counter.load(std::memory_order_relaxed) != 0) {  // leave untouched pages untouched
+          counter.store(0, std::memory_order_relaxed);
+        }
       }
       if constexpr (kSampling) {
         if (forked) {

@@ -13,6 +13,7 @@
 #include <new>
 #include <utility>
 
+#include "chunks.h"
 #include "clock.h"
 
 extern "C" void free_sized(void* block, std::size_t size) __attribute__((weak));
@@ -84,23 +85,6 @@ void touch(void* block, std::uint64_t from, std::uint64_t to, std::size_t page) 
   }
 }
 
-[[noreturn]] void die_of_bad_file(const char* what, std::uint64_t number) {
-  char line[128];  // NOLINT(modernize-avoid-c-arrays)
-  (void)std::snprintf(line, sizeof line, "invalid operations file: %s ", what);
-  die(line, number, "; make it again");
-}
-
-void read_chunk(const Replay& replay, std::uint64_t chunk, Word* window) {
-  const auto place = static_cast<off_t>(replay.header.first_chunk + chunk * kChunkBytes);
-  ssize_t got = 0;
-  do {
-    got = ::pread(replay.file, window, kChunkBytes, place);
-  } while (got < 0 && errno == EINTR);
-  if (got < static_cast<ssize_t>(sizeof(Word))) {
-    die("the operations file ends too early, at chunk ", chunk, "; make it again");
-  }
-}
-
 // Ends the part of one thread in an epoch; the last of its participants begins the next epoch.
 void leave_epoch(Replay& replay, std::uint32_t epoch, std::uint64_t participants) {
   if (participants == 0) {
@@ -128,7 +112,7 @@ class Player {
         page_(replay.page) {}
 
   void run() {
-    read_chunk(replay_, replay_.threads[thread_].chunk, lane_.window);
+    read_chunk(replay_, replay_.threads[thread_].chunk, lane_);
     const Word* at = lane_.window;
     std::uint64_t events = 0;
     for (;;) {
@@ -166,7 +150,7 @@ class Player {
           break;
         }
         case kNext:
-          read_chunk(replay_, size, lane_.window);
+          read_chunk(replay_, size, lane_);
           at = lane_.window;
           break;
         case kEnd:
@@ -427,6 +411,7 @@ bool prepare(Replay& replay) {
   replay.started = reinterpret_cast<Started*>(take(header.threads * sizeof(Started)));
   for (std::uint64_t lane = 0; lane < header.lanes; lane++) {
     replay.lanes[lane].window = reinterpret_cast<Word*>(take(kWindow));
+    replay.lanes[lane].slot_count = lane_slots(lane);
     replay.lanes[lane].slots = reinterpret_cast<void**>(take(lane_slots(lane) * sizeof(void*)));
   }
   const std::uint64_t size = header.threads * sizeof(ThreadEntry);

@@ -25,9 +25,10 @@ struct SharedSlot {
 
 // The memory of one running thread.
 struct Lane {
-  Word* window = nullptr;  // the current chunk of its stream
-  void** slots = nullptr;  // the table of its own slots
-  Counter busy;            // 1 while a thread runs in the lane
+  Word* window = nullptr;        // the current chunk of its stream
+  void** slots = nullptr;        // the table of its own slots
+  std::uint64_t slot_count = 0;  // of that table
+  Counter busy;                  // 1 while a thread runs in the lane
 };
 
 // Readings of one moment of the trace: all earlier operations are done and no later one has begun.

@@ -260,7 +260,7 @@ def test_a_replay_is_a_workload_like_any_other(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-FREE, SHARED, SPAWN, END = 3, 10, 12, 15
+MALLOC, FREE, REALLOC, SHARED, SPAWN, CLOCK, END = 1, 3, 5, 10, 12, 14, 15
 
 
 def operations_files(whole: bytes) -> dict[str, bytes]:
@@ -302,6 +302,10 @@ def operations_files(whole: bytes) -> dict[str, bytes]:
         "a lane of 2^28 slots": patched(72 + threads * 16, 1 << 28),
         "no such thread to start": patched(at(SPAWN), SPAWN | 99 << 32),
         "no such shared slot": patched(at(SHARED) + 8, FREE | (1 << 27) << 4),
+        "no such slot": patched(at(MALLOC), MALLOC | (1 << 28) - 1 << 4 | 16 << 32),
+        "no such slot to resize": patched(at(REALLOC), REALLOC | (1 << 28) - 1 << 4 | 16 << 32),
+        "no end": patched(at(END), CLOCK),
+        "a chunk that leads back": patched(at(END), 0),
         "no such chunk": patched(at(END), 1 << 63),
         "what stands before nothing": patched(at(SHARED) + 8, SPAWN),
     }

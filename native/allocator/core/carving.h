@@ -47,7 +47,7 @@ inline void describe_superblock(Superblock* superblock, std::size_t class_number
   superblock->reciprocal =
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
   superblock->size_class = static_cast<std::uint8_t>(class_number);
-  superblock->current = false;
+  store_shared(superblock->current, false);
   store_shared(superblock->shared, false);
   store_shared(superblock->quick_limit, 0U);
   set_kind(superblock, Kind::kBlocks);

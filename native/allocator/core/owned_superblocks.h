@@ -290,6 +290,7 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
     queues_.set_free_count(superblock, arrived);
     requeue_or_release(superblock);
   } else if (pool_->region.contains(superblock) &&
+             !__atomic_load_n(&superblock->current, __ATOMIC_SEQ_CST) &&  // else the lock would be in vain
              (arrived >= threshold || arrived + __atomic_load_n(&superblock->free_count, __ATOMIC_SEQ_CST) >=
                                           __atomic_load_n(&superblock->carved, __ATOMIC_RELAXED))) {
     reclaim(superblock);
@@ -315,7 +316,7 @@ void OwnedSuperblocks<C>::reclaim(Superblock* superblock) {
     return;
   }
   const Guard guard(*owner);
-  if (owner->owns(superblock) && !superblock->current) {
+  if (owner->owns(superblock) && !load_shared(superblock->current)) {
     owner->add_taken(superblock, RemoteQueue::of(superblock).take(superblock));
     owner->requeue_or_release(superblock);
   }

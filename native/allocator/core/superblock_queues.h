@@ -39,17 +39,18 @@ class SuperblockQueues {
 
   // The superblock of a class that refills take blocks from, or nullptr. It stays in its queue.
   // Only the heap's thread reads and changes this: threads that reclaim leave a current superblock
-  // alone, so one superblock a class is all that can strand here.
+  // alone, so one superblock a class is all that can strand here. They read `current` of the
+  // superblock: without the lock as a hint, with it as the truth.
   [[nodiscard]] Superblock* current(std::size_t class_number) const { return current_[class_number]; }
   void make_current(Superblock* superblock) {
     purger_.remove_idle(std::size_t{superblock->free_count} * superblock->size);
-    superblock->current = true;
+    store_shared(superblock->current, true);
     current_[superblock->size_class] = superblock;
   }
   // Does nothing if the superblock is not current.
   void clear_current(Superblock* superblock) {
     if (superblock->current) {
-      superblock->current = false;
+      store_shared(superblock->current, false);
       current_[superblock->size_class] = nullptr;
       purger_.add_idle(std::size_t{superblock->free_count} * superblock->size);
     }

@@ -80,6 +80,13 @@ class ThreadHeaps {
   }
   Heap<C>* create_heap(std::uint32_t number);
   Heap<C>* construct_heap(void* memory, std::uint32_t number);
+  // Has on_thread_exit() called when this thread ends. Without a key its heap stays as it is then.
+  // May allocate.
+  void expect_exit(Heap<C>* heap) {
+    if (has_key_) {
+      pthread_setspecific(key_, heap);
+    }
+  }
   static void on_thread_exit(void* heap);
   // Calls f with each heap that the child of a fork can use.
   template <class F>
@@ -121,6 +128,7 @@ class ThreadHeaps {
   Heap<C>* created_ = nullptr;  // all heaps of threads, linked by Heap::next_created
   std::uint32_t count_ = 0;     // heap numbers given out
   bool registered_ = false;
+  bool has_key_ = false;  // false if the program has used up pthread's keys
   pthread_key_t key_ = 0;
 };
 
@@ -160,8 +168,8 @@ Heap<C>* ThreadHeaps<C>::attach() {
   if (heap == nullptr) {
     return nullptr;
   }
-  current_ = heap;                  // from here on this thread may allocate
-  pthread_setspecific(key_, heap);  // this may allocate
+  current_ = heap;  // from here on this thread may allocate
+  expect_exit(heap);
   return heap;
 }
 
@@ -190,7 +198,7 @@ void ThreadHeaps<C>::adopt_first_heap(Heap<C>& other) {
   count_heaps(1);
   current_ = heap;
   register_handlers();
-  pthread_setspecific(key_, heap);
+  expect_exit(heap);
 }
 
 template <Configuration C>
@@ -199,7 +207,7 @@ void ThreadHeaps<C>::register_handlers() {
     return;
   }
   instance_ = this;
-  pthread_key_create(&key_, on_thread_exit);
+  has_key_ = pthread_key_create(&key_, on_thread_exit) == 0;
   pthread_atfork([] { instance_->before_fork(); }, [] { instance_->after_fork(false); },
                  [] { instance_->after_fork(true); });
 }

@@ -1,40 +1,84 @@
-// C++'s operators new and delete as aliases of malloc and free. Include after symbols.h.
+// C++'s operators new and delete. Include after symbols.h.
+//
+// Only the basic operators have a body, or are aliases of free. The other forms jump to them
+// (basic_operators.h), as those of a C++ runtime do: the program may have replaced them.
 #pragma once
 
+#include "replaced_operators.h"
 #include "symbols.h"
 
-// operator new and new[]: plain, nothrow, aligned, both.
 HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes) { return entry::operator_new(library, bytes); }
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  return entry::operator_new_nothrow(library, bytes);
-}
 HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
 }
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes) { return entry::basic_operators.new_one(bytes); }
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return entry::basic_operators.new_aligned(bytes, alignment);
+}
+
+// Nothrow.
+HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return entry::new_is_ours()
+             ? entry::operator_new_nothrow(library, bytes)
+             : entry::call_replaced("_ZnwmRKSt9nothrow_t", entry::basic_operators.new_one, bytes);
+}
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return entry::new_array_is_ours()
+             ? entry::operator_new_nothrow(library, bytes)
+             : entry::call_replaced("_ZnamRKSt9nothrow_t", entry::basic_operators.new_array, bytes);
+}
 HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment,
                                      const std::nothrow_t& /*tag*/) noexcept {
-  return entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true);
+  return entry::new_aligned_is_ours()
+             ? entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true)
+             : entry::call_replaced("_ZnwmSt11align_val_tRKSt9nothrow_t", entry::basic_operators.new_aligned,
+                                    bytes, alignment);
 }
-HEAPWRIGHT_ALIAS("_Znwm") void* operator new[](std::size_t);
-HEAPWRIGHT_ALIAS("_ZnwmRKSt9nothrow_t") void* operator new[](std::size_t, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_t") void* operator new[](std::size_t, std::align_val_t);
-HEAPWRIGHT_ALIAS("_ZnwmSt11align_val_tRKSt9nothrow_t")
-void* operator new[](std::size_t, std::align_val_t, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                                       const std::nothrow_t& /*tag*/) noexcept {
+  return entry::new_array_aligned_is_ours()
+             ? entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true)
+             : entry::call_replaced("_ZnamSt11align_val_tRKSt9nothrow_t",
+                                    entry::basic_operators.new_array_aligned, bytes, alignment);
+}
 
 // The size given to a sized delete is not used: reading a tag is faster than computing a class from
 // a size, and a wrong size does no harm.
-//
-// operator delete and delete[]: plain, sized, aligned, sized and aligned, nothrow, nothrow and
-// aligned.
 HEAPWRIGHT_ALIAS("free") void operator delete(void*) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t) noexcept;
 HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::size_t, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::size_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::size_t, std::align_val_t) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, const std::nothrow_t&) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete[](void*, std::align_val_t, const std::nothrow_t&) noexcept;
+HEAPWRIGHT_EXPORT void operator delete[](void* address) noexcept {
+  entry::basic_operators.delete_one(address);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address, std::align_val_t alignment) noexcept {
+  entry::basic_operators.delete_aligned(address, alignment);
+}
+
+// Sized, nothrow, sized and aligned, nothrow and aligned.
+HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t /*bytes*/) noexcept {
+  entry::basic_operators.delete_one(address);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* address, const std::nothrow_t& /*tag*/) noexcept {
+  entry::basic_operators.delete_one(address);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t /*bytes*/,
+                                       std::align_val_t alignment) noexcept {
+  entry::basic_operators.delete_aligned(address, alignment);
+}
+HEAPWRIGHT_EXPORT void operator delete(void* address, std::align_val_t alignment,
+                                       const std::nothrow_t& /*tag*/) noexcept {
+  entry::basic_operators.delete_aligned(address, alignment);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t /*bytes*/) noexcept {
+  entry::basic_operators.delete_array(address);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address, const std::nothrow_t& /*tag*/) noexcept {
+  entry::basic_operators.delete_array(address);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t /*bytes*/,
+                                         std::align_val_t alignment) noexcept {
+  entry::basic_operators.delete_array_aligned(address, alignment);
+}
+HEAPWRIGHT_EXPORT void operator delete[](void* address, std::align_val_t alignment,
+                                         const std::nothrow_t& /*tag*/) noexcept {
+  entry::basic_operators.delete_array_aligned(address, alignment);
+}

@@ -62,14 +62,13 @@ HEAPWRIGHT_EXPORT int thrd_create(thrd_t* thread, thrd_start_t body, void* argum
   return real(thread, body, argument);
 }
 
-HEAPWRIGHT_EXPORT void* exgen_malloc(std::size_t bytes) { return malloc(bytes); }
-HEAPWRIGHT_EXPORT void* exgen_calloc(std::size_t count, std::size_t size) { return calloc(count, size); }
-HEAPWRIGHT_EXPORT void* exgen_realloc(void* address, std::size_t bytes) { return realloc(address, bytes); }
-HEAPWRIGHT_EXPORT void* exgen_aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  return aligned_alloc(alignment, bytes);
-}
-HEAPWRIGHT_EXPORT void exgen_free(void* address) { free(address); }
-HEAPWRIGHT_EXPORT void exgen_free_sized(void* address, std::size_t bytes) { free_sized(address, bytes); }
+// Aliases: if the program opened this library at run time, its `malloc` is another allocator's.
+HEAPWRIGHT_ALIAS("malloc") void* exgen_malloc(std::size_t);
+HEAPWRIGHT_ALIAS("calloc") void* exgen_calloc(std::size_t, std::size_t);
+HEAPWRIGHT_ALIAS("realloc") void* exgen_realloc(void*, std::size_t);
+HEAPWRIGHT_ALIAS("aligned_alloc") void* exgen_aligned_alloc(std::size_t, std::size_t);
+HEAPWRIGHT_ALIAS("free") void exgen_free(void*);
+HEAPWRIGHT_ALIAS("free_sized") void exgen_free_sized(void*, std::size_t);
 HEAPWRIGHT_EXPORT std::size_t exgen_usable_size(const void* address) { return library.usable(address); }
 HEAPWRIGHT_EXPORT int exgen_trim(void) { return library.trim() ? 1 : 0; }
 HEAPWRIGHT_EXPORT void exgen_become_threaded(void) { library.become_threaded(); }

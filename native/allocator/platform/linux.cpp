@@ -35,6 +35,9 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25  // older C libraries do not know it
 #endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24  // Linux 5.18
+#endif
 constexpr std::size_t kMaxPages = 512;
 
 class KeepErrno {
@@ -47,6 +50,12 @@ class KeepErrno {
  private:
   int value_;
 };
+
+// Returns the memory of pages to the kernel, also of pages that the program has locked (mlockall).
+bool discard(void* address, std::size_t bytes) {
+  return madvise(address, bytes, MADV_DONTNEED) == 0 ||
+         (errno == EINVAL && madvise(address, bytes, MADV_DONTNEED_LOCKED) == 0);
+}
 
 void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; }
 
@@ -97,7 +106,7 @@ bool unmap(void* address, std::size_t bytes) {
   if (munmap(address, bytes) == 0) {
     return true;
   }
-  madvise(address, bytes, MADV_DONTNEED);
+  discard(address, bytes);
   return false;
 }
 
@@ -108,7 +117,7 @@ void* remap(void* address, std::size_t bytes, std::size_t wanted) {
 
 void purge(void* address, std::size_t bytes) {
   const KeepErrno keep;
-  if (madvise(address, bytes, MADV_DONTNEED) != 0) {
+  if (!discard(address, bytes)) {
     std::memset(address, 0, bytes);
   }
 }

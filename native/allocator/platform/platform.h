@@ -33,7 +33,7 @@ bool unmap(void* address, std::size_t bytes);
 // change, if there is no room.
 void* remap(void* address, std::size_t bytes, std::size_t wanted);
 // Purges pages: the kernel takes the memory, the addresses stay and read as zero. They also read as
-// zero in a process that has locked its memory, where nothing can be purged.
+// zero if the process has locked its memory, which Linux before 5.18 does not purge.
 void purge(void* address, std::size_t bytes);
 // Decommits pages: they become reserved again, hold nothing and count nowhere. Returns false if
 // they are unchanged or, when the kernel could not finish, unmapped.

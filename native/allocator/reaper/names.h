@@ -23,14 +23,13 @@ namespace {
 
 extern "C" {
 
-HEAPWRIGHT_EXPORT void* reaper_malloc(std::size_t bytes) { return malloc(bytes); }
-HEAPWRIGHT_EXPORT void* reaper_calloc(std::size_t count, std::size_t size) { return calloc(count, size); }
-HEAPWRIGHT_EXPORT void* reaper_realloc(void* address, std::size_t bytes) { return realloc(address, bytes); }
-HEAPWRIGHT_EXPORT void* reaper_aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  return aligned_alloc(alignment, bytes);
-}
-HEAPWRIGHT_EXPORT void reaper_free(void* address) { free(address); }
-HEAPWRIGHT_EXPORT void reaper_free_sized(void* address, std::size_t bytes) { free_sized(address, bytes); }
+// Aliases: if the program opened this library at run time, its `malloc` is another allocator's.
+HEAPWRIGHT_ALIAS("malloc") void* reaper_malloc(std::size_t);
+HEAPWRIGHT_ALIAS("calloc") void* reaper_calloc(std::size_t, std::size_t);
+HEAPWRIGHT_ALIAS("realloc") void* reaper_realloc(void*, std::size_t);
+HEAPWRIGHT_ALIAS("aligned_alloc") void* reaper_aligned_alloc(std::size_t, std::size_t);
+HEAPWRIGHT_ALIAS("free") void reaper_free(void*);
+HEAPWRIGHT_ALIAS("free_sized") void reaper_free_sized(void*, std::size_t);
 HEAPWRIGHT_EXPORT std::size_t reaper_usable_size(const void* address) { return library.usable(address); }
 HEAPWRIGHT_EXPORT int reaper_trim(void) { return library.trim() ? 1 : 0; }
 HEAPWRIGHT_EXPORT void reaper_get_statistics(reaper_statistics* result) {

@@ -179,6 +179,29 @@ TEST_F(OwnedSuperblocksTest, TheFreeingThreadReclaimsForAnIdleOwner) {
   EXPECT_EQ(superblocks_in_use(), 0U) << "reclaimed, and all of it is free";
 }
 
+// It could reclaim nothing, so it does not wait for the owner's lock.
+TEST_F(OwnedSuperblocksTest, NoLockIsTakenToSendToACurrentSuperblock) {
+  Owned::become_threaded(pool);
+  const auto blocks = take(mine, kBlocks - 4);
+  Superblock* const superblock = superblock_of(blocks[0]);
+  ASSERT_TRUE(superblock->current);
+  mine.lock().lock();
+  std::atomic<bool> sent = false;
+  std::thread another([&] {
+    for (std::size_t i = 0; i < kBlocks / 2; ++i) {
+      frees_of_other.free(superblock, blocks[i]);
+    }
+    sent = true;
+  });
+  for (int i = 0; i < 2000 && !sent; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(sent);
+  mine.lock().unlock();
+  another.join();
+  EXPECT_EQ(RemoteQueue::of(superblock).count(), kBlocks / 2);
+}
+
 TEST_F(OwnedSuperblocksTest, TheRegionDoesNotShrinkWhileAThreadSends) {
   static Pool* watched = nullptr;
   static bool active = false;
