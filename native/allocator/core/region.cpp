@@ -236,9 +236,7 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   }
   // If the kernel gave no new chunk, take what the request should have left alone.
   for (OpenChunks::Runs* runs : {&open_.plain, &open_.huge}) {
-    if (first == nullptr) {
-      first = take_open(*runs, &Chunk::free, request);
-    }
+    first = first != nullptr ? first : take_open(*runs, &Chunk::free, request);
   }
   return first;
 }
