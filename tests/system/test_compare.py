@@ -41,9 +41,9 @@ def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path],
     assert {r["round"] for r in rows} == {"1", "2", "3", "4"}
     text = (heapwright.folder / "c.md").read_text()
     assert "| glibc |" in text
-    assert f"heapwright compare -n 4 --allocators glibc,{bump} -- " in text
+    assert f"heapwright compare -n 4 --allocators glibc,{bump} --timeout 5 -- " in text
     tex = (heapwright.folder / "c.tex").read_text()
-    assert tex.startswith(f"% heapwright compare -n 4 --allocators glibc,{bump} -- ")
+    assert tex.startswith(f"% heapwright compare -n 4 --allocators glibc,{bump} --timeout 5 -- ")
     assert r"\toprule" in tex
     assert (heapwright.folder / "c.svg").read_text().startswith("<?xml")
     assert done.out.splitlines()[1].startswith("glibc ")
