@@ -232,9 +232,10 @@ std::size_t Large::drop_oldest() {
 }
 
 // Finds the shortest kept mapping that is long enough, or else the longest. It has at least half of
-// the bytes, and at most twice as many: a small block must not cut the mapping of a large one, which
-// the program would then have to touch anew. For an alignment above a page it must be aligned and
-// long enough, because a mapping that grows may move. Returns kept_count_ if there is none.
+// the bytes, and at most four times as many: a small block must not divide the mapping of a large
+// one, which the program would then have to touch anew. For an alignment above a page it must be
+// aligned and long enough, because a mapping that grows may move. Returns kept_count_ if there is
+// none.
 std::size_t Large::find_kept(std::size_t bytes, std::size_t alignment) const {
   std::size_t best = kept_count_;
   for (std::size_t i = 0; i < kept_count_; ++i) {
@@ -244,7 +245,7 @@ std::size_t Large::find_kept(std::size_t bytes, std::size_t alignment) const {
     }
     const std::size_t best_have = best == kept_count_ ? 0 : kept_[best].bytes;
     const bool better = have >= bytes ? best_have < bytes || have < best_have : have > best_have;
-    if (have >= bytes / 2 && have / 2 <= bytes && better) {
+    if (have >= bytes / 2 && have / 4 <= bytes && better) {
       best = i;
     }
   }
