@@ -148,14 +148,20 @@ bool BigBlocks<C>::free_large(void* address, Fault& fault, [[maybe_unused]] Free
     }
     check_freed_as(*pool_, address, mark, freed_as);
   }
-  const Pool::Guard guard(*pool_);
-  Region& region = pool_->region;
-  const bool quarantines = C::kSecure && pool_->quarantine_bytes != 0;
-  if (!region.large.free(address, quarantines ? pool_->hardening.random() | 1U : 0)) {
-    fault = Fault::kForeign;
-    return false;
+  Large::Mapping rest{};
+  {
+    const Pool::Guard guard(*pool_);
+    Region& region = pool_->region;
+    const bool quarantines = C::kSecure && pool_->quarantine_bytes != 0;
+    if (!region.large.free(address, quarantines ? pool_->hardening.random() | 1U : 0, &rest)) {
+      fault = Fault::kForeign;
+      return false;
+    }
+    region.purge_above_allowance();
   }
-  region.purge_above_allowance();
+  if (rest.bytes != 0) {
+    Large::unmap(rest);
+  }
   return true;
 }
 

@@ -152,7 +152,7 @@ Hardening::Mark Large::mark(const void* block, const Hardening& hardening) const
           hardening.end_intact(block, entry->asked, entry->bytes - entry->asked)};
 }
 
-bool Large::free(void* block, std::uint64_t random) {
+bool Large::free(void* block, std::uint64_t random, Mapping* rest) {
   Entry* const entry = find(block);
   if (entry == nullptr) {
     return false;
@@ -162,7 +162,12 @@ bool Large::free(void* block, std::uint64_t random) {
   const bool quarantined = random != 0 && bytes <= kMaxQuarantinedBytes && platform::release(block, bytes);
   if (bytes > kLargestKept || (guards && !quarantined)) {
     forget_tail(reinterpret_cast<std::uintptr_t>(block) + bytes);
-    platform::unmap(block, bytes + guard_bytes());
+    const Mapping mapping{block, bytes + guard_bytes()};
+    if (rest != nullptr) {
+      *rest = mapping;
+    } else {
+      unmap(mapping);
+    }
     return true;
   }
   if (quarantined) {

@@ -218,6 +218,20 @@ TEST_F(LargeTest, FewAreKept) {
   blocks.clear();
 }
 
+TEST_F(LargeTest, TheCallerMayUnmapAVeryLargeBlock) {
+  const std::size_t bytes = std::size_t{257} << 20U;  // more than is kept
+  void* const block = large.allocate(bytes, 1);
+  std::memset(block, 1, page);
+  Large::Mapping rest{};
+  EXPECT_TRUE(large.free(block, 0, &rest));
+  EXPECT_EQ(rest.address, block);
+  EXPECT_EQ(rest.bytes, bytes);
+  EXPECT_EQ(large.mapped_bytes(), 0U);
+  EXPECT_EQ(test::resident(block, page), page) << "it is still mapped";
+  Large::unmap(rest);
+  EXPECT_EQ(test::resident(block, page), std::nullopt);
+}
+
 TEST_F(LargeTest, NoBytesAreAPage) {
   blocks.push_back(large.allocate(0, 1));
   EXPECT_EQ(large.usable(blocks[0]), page);
