@@ -82,7 +82,7 @@ class Metric:
         return self.key
 
     def show(self, value: float | None) -> str:
-        """The value as people read it, with a unit; 'n/a' for what could not be had."""
+        """The value as people read it, with a unit; 'n/a' if there is none."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return "n/a"
         match self.unit:

@@ -289,4 +289,4 @@ def test_without_a_version_only_what_every_version_has(tmp_path: Path) -> None:
 
     space = Runtime(toy(tmp_path), "", Path("/toy")).space(threads=True)
     assert [p.key for p in space.params] == ["semi-space", "collector"]
-    assert space.skipped == (("late", "whether this version has it cannot be told"),)
+    assert space.skipped == (("late", "the version is unknown, so it may not have this setting"),)

@@ -46,7 +46,7 @@ def test_auto_says_what_it_chose_and_keeps_to_it(tuning: Callable[..., Tuning]) 
     assert (view.method, view.options["method"]) == ("gp", "auto")
     assert (
         view.method_why
-        == "a budget of 12 evaluations is small for 4 settings: a surrogate model makes the most of each"
+        == "a budget of 12 evaluations is small for 4 settings: a surrogate model learns most from each evaluation"
     )
     assert f"search method: gp ({view.method_why})" in study.notes.notes
     assert how_searched(view) == f"by gp ({view.method_why})"

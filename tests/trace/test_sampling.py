@@ -337,7 +337,7 @@ def test_folder_that_cannot_be_written_is_one_line(program: Build, tmp_path: Pat
         (("--max-size", "1M"), "is not a size of at least 4M"),
         (("--after", "soon"), "is not a time above 0"),
         (("--sample", "0"), "whole number of at least 1"),
-        (("--window-signal", "KILL"), "is not a signal that a program can receive"),
+        (("--window-signal", "KILL"), "is not a signal that a program can handle"),
     ],
 )
 def test_bad_usage_is_one_line(options: tuple[str, ...], what: str, tmp_path: Path) -> None:

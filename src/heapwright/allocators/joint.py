@@ -1,4 +1,4 @@
-"""The spaces of several allocators as one: which allocator runs is a coordinate, and the others' settings mean nothing.
+"""Joins the spaces of several allocators into one, in which the allocator is a coordinate.
 
     dimensions    gates of all  |  allocator  |  settings of the 1st  |  settings of the 2nd  |  …  |  of a runtime
                                    0: the 1st, k: the (k+1)-th

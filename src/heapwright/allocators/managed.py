@@ -1,8 +1,8 @@
-"""Says who manages a program's memory where malloc does so only in part or not at all, and what to set instead.
+"""Detects programs whose memory a runtime manages instead of malloc, and names the settings of that runtime.
 
 Go, the Java virtual machine, V8 and .NET take their heaps from the kernel themselves. A program that is linked
-statically has a malloc, but none can be put in its place. The program's file tells; it does not tell what the program
-starts.
+statically has a malloc, but none can be put in its place. Only the program's file is read, so the
+programs that it starts are unknown.
 """
 
 from __future__ import annotations

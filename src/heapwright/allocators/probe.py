@@ -17,7 +17,7 @@ def find_loader(program: str) -> str | None:
 
 
 def list_tunables(loader: str, env: Mapping[str, str]) -> dict[str, int]:
-    """`ld.so --list-tunables` under this environment: 'glibc.malloc.mxfast' → 0; empty where it cannot be had."""
+    """`ld.so --list-tunables` under this environment: 'glibc.malloc.mxfast' → 0; empty if there is no list."""
     try:
         done = subprocess.run(
             [loader, "--list-tunables"], env=dict(env), capture_output=True, text=True, timeout=10, check=False

@@ -40,7 +40,7 @@ class ProgramFile(NamedTuple):
         loader: its dynamic loader (PT_INTERP); empty if it is linked statically.
         linked: the allocator that `heapwright link` linked in, or empty; `linked_shared`: as a shared library.
         own_malloc: whether the program itself defines malloc. Always False for a static program, which has to.
-        family: whose malloc that is ('jemalloc', 'mimalloc', 'tcmalloc'), or empty where that cannot be told.
+        family: whose malloc that is ('jemalloc', 'mimalloc', 'tcmalloc'), or empty if it is unknown.
         tunables: whether it is a static program with glibc's tunables and glibc's malloc in it.
         go: whether it was made by the Go compiler.
     """
@@ -194,7 +194,7 @@ class ElfView:
 
 @contextmanager
 def elf_view(path: Path) -> Iterator[ElfView | None]:
-    """Open a program of this machine's kind; None if it cannot be read or is none."""
+    """Open a program of this machine's kind; None if it cannot be read or is not such a program."""
     with ExitStack() as stack:
         view = None
         try:

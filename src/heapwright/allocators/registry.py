@@ -32,7 +32,7 @@ class Allocator:
 
     Attributes:
         name: registry name, as in `--allocators`.
-        version: its version, or None where it cannot be told.
+        version: its version, or None if it is unknown.
         path: the library, or None.
         bundled: whether heapwright brought it.
         preload: what LD_PRELOAD needs, or empty for the system malloc.
@@ -57,7 +57,7 @@ class Allocator:
 
     @property
     def library(self) -> str | None:
-        """The file that holds it: the first that is preloaded, or the C library; None where it cannot be told."""
+        """The file that holds it: the first that is preloaded, or the C library; None if it is unknown."""
         return self.preload.partition(":")[0] or self.path
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:

@@ -39,7 +39,7 @@ class Runtime:
 
     Attributes:
         file: its parameter-space file.
-        version: its version; empty where that cannot be told.
+        version: its version; empty if it is unknown.
         program: the path of the executable.
     """
 
@@ -74,7 +74,7 @@ class Runtime:
         rest = [msgspec.structs.replace(s, values=[v for v in s.values if str(v) not in s.values_since])
                 for s in self.file.param if s not in bound]  # fmt: skip
         space = build_space(msgspec.structs.replace(self.file, param=rest), context, self.name)
-        why = "whether this version has it cannot be told"
+        why = "the version is unknown, so it may not have this setting"
         return Space(space.allocator, space.gates, space.params, (*space.skipped, *((s.key, why) for s in bound)))
 
 
@@ -200,7 +200,7 @@ def _matches(spec: RuntimeSpec, path: Path, view: ElfView) -> bool:
 
 
 def _version(spec: RuntimeSpec, path: Path, view: ElfView, words: Sequence[str]) -> str:
-    """The runtime's version; empty where it cannot be told.
+    """The runtime's version; empty if it is unknown.
 
     Args:
         spec: the runtime.

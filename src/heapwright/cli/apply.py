@@ -152,6 +152,6 @@ def _check(args: argparse.Namespace, view: StudyView, config: Config, container:
                 warn(f"{path} is not in the kit")
     found = effects_of(config, spaces, workload)
     for effect in found:
-        state = {True: "takes effect", False: "does not take effect", None: "cannot be told"}[effect.works]
+        state = {True: "takes effect", False: "does not take effect", None: "unknown effect"}[effect.works]
         print(f"{state} {where}: {visible(effect.text)}")
     return FAILED if any(effect.works is False for effect in found) else 0

@@ -170,7 +170,7 @@ def _check_runtimes(command: list[str], check: Callable[..., None]) -> list[dict
         check: adds a line: name, whether it works, detail.
 
     Returns:
-        The runtimes as in JSON; None stands for what cannot be told.
+        The runtimes as in JSON; None stands for an unknown value.
     """
     from heapwright.allocators.runtimes import find_executable, find_runtimes
 

@@ -19,7 +19,6 @@ from heapwright.trace.pack import native_program
 
 # Words of a redis server, or of its fork valkey: the name, a socket, a port.
 _REDIS = re.compile(r"(?:\S*/)?(redis|valkey)-server(?= |$)(?: (?:unixsocket:(\S+)|(?:\S*:|.*--port )(\d+)(?= |$)))?")
-PARTS = ("program", "files", "stacks", "heap", "other")
 
 # Figures that are parts of a process's private memory.
 _IN_PRIVATE = (

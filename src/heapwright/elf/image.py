@@ -19,7 +19,7 @@ from heapwright.errors import HeapwrightError
 
 UNDEFINED, ABSOLUTE, COMMON, EXTENDED = 0, 0xFFF1, 0xFFF2, 0xFFFF
 LOCAL, GLOBAL, WEAK = 0, 1, 2
-_ALLOC, _RETAIN = 0x2, 0x200000
+_RETAIN = 0x200000  # SHF_GNU_RETAIN
 _HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN
 _PIE = 0x08000000  # DF_1_PIE
 # Sections that run without a call.

@@ -156,9 +156,9 @@ class Blocks:
     def _order(self, phase: str, block: int, configs: Sequence[Config], input_: Input) -> list[Config]:
         """Return the order of a block: random, and in every second block the reverse of the one before.
 
-        A run may leave something behind for the next one: cold pages, evicted files, heat. So each configuration has
-        to follow each other one as often as itself. If two were drawn anew for every block, one would follow the
-        other in three of four of its runs; the order of the first block is drawn for all of theirs.
+        A run may leave cold pages, evicted files or heat for the next one. With two configurations the sequence is A B,
+        B A, A B …, so each follows itself as often as the other. A new random order in each block would make three of
+        four runs follow the other configuration.
         """
         drawn = 0 if len(configs) == 2 else block // 2
         order = random_order(configs, f"{self.seed}/{phase}/{drawn}/{input_.name}")

@@ -86,7 +86,7 @@ def groups(values: Sequence[float]) -> list[list[int]]:
 
     Returns:
         The indices of the values in each group, from the lowest group to the highest. It is a single group if the
-        values are not separated, or are fewer than FEWEST.
+        values are not separated, or are fewer than MIN_VALUES.
     """
     row = np.asarray(values, dtype=float)
     order = np.argsort(row, kind="stable")

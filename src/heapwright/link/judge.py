@@ -31,7 +31,7 @@ _SAYS = {
     "may": "may start a thread",
     "plugins": "loads plug-ins",
     "missing": "was not found",
-    "told": "loads plug-ins, which are said to be none",
+    "told": "loads plug-ins; --no-plugins says that they start no threads",
     "none": "is not referred to",
     "harmless": "is reached by no function that is used",
 }
@@ -205,7 +205,7 @@ def _judge_static(case: _Case, path: str, image: Image) -> None:
             path,
             [path],
             "plugins",
-            "or only the C library's own use of it: that cannot be told in a static program",
+            "or only the C library's own use of it: a static program does not show which",
         )
 
 

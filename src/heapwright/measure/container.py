@@ -53,7 +53,7 @@ class Image:
         platform: such as 'x86_64-musl'.
         env: its own environment.
         libraries: file name of a shared library → path in the image, without those of the C library.
-        libc_version: of glibc, as '2.36'; empty if it cannot be told.
+        libc_version: of glibc, as '2.36'; empty if it is unknown.
         user: its user if that is not root; else empty.
     """
 
@@ -202,7 +202,7 @@ def find_runtime() -> str:
 
 
 def image_digest(name: str) -> str:
-    """Return the digest of an image as it is now; empty if it cannot be told."""
+    """Return the digest of an image as it is now; empty if it is unknown."""
     try:
         return _digest(_inspect(find_runtime(), name))
     except HeapwrightError:

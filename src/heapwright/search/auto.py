@@ -25,7 +25,10 @@ def choose(setup: Setup) -> tuple[str, str]:
             f"all {grid_size} combinations of {settings} fit in {evaluations}",
         )
     if budget and budget <= GP_UP_TO:
-        return "gp", f"a budget of {evaluations} is small for {settings}: a surrogate model makes the most of each"
+        return (
+            "gp",
+            f"a budget of {evaluations} is small for {settings}: a surrogate model learns most from each evaluation",
+        )
     if setup.objectives == 1 and budget >= CMAES_FROM:
         return "cmaes", f"{evaluations} for one objective are enough for an evolution strategy"
     objectives = f"{setup.objectives} objectives" if setup.objectives > 1 else "one objective"

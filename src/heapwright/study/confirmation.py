@@ -23,9 +23,9 @@ def judge(
 ) -> dict[int, dict[str, Confirmation]]:
     """The confirmation of every pick, by metric, objectives first; a pick with a failed run has none.
 
-    Holm's adjustment covers picks × objectives. Who looks again with more pairs until something is proven finds
-    something by chance: so each earlier look doubles p, and all looks together err at most twice as often as one
-    (alpha spending: 1, 1/2, 1/4 … of ALPHA). Metrics that are not objectives have an interval, but no verdict of
+    Holm's adjustment covers picks × objectives. A user who repeats with more pairs until something is proven finds
+    something by chance. So each earlier look doubles p: all looks together err at most twice as often as one (alpha
+    spending: 1, 1/2, 1/4 … of ALPHA). Metrics that are not objectives have an interval, but no verdict of
     better or worse.
 
     Args:
@@ -54,7 +54,7 @@ def judge(
 
 
 def _enough(candidate: Candidate, metric: str) -> bool:
-    """Whether every input has two ratios or more; none has a metric that is 0 in one run of a pair."""
+    """Whether every input has at least two log ratios. A metric that is 0 in one run of a pair has none."""
     groups = candidate.logs.get(metric, {})
     return min((len(g) for g in groups.values()), default=0) > 1
 

@@ -259,7 +259,7 @@ def smoothness(
 def _verdict(
     correlation: float, variance: float, error: float, steps: Sequence[float], repeats: Sequence[float]
 ) -> str:
-    """Smooth, fairly smooth or rugged, of a landscape whose points differ; or why that cannot be told."""
+    """Smooth, fairly smooth or rugged, of a landscape whose points differ; or why that is unknown."""
     from scipy.stats import mannwhitneyu
 
     real = variance - error**2

@@ -36,7 +36,7 @@ _TUNABLE = re.compile(r"glibc\.malloc\.(\w+)=([^:]*)")
 
 
 class Effect(NamedTuple):
-    """Whether a part of a configuration takes effect: True, False, or None if it cannot be told; and why."""
+    """Whether a part of a configuration takes effect: True, False, or None if that is unknown; and why."""
 
     works: bool | None
     text: str
@@ -99,7 +99,7 @@ def _effects(config: Config, spaces: Mapping[str, Any], workload: Workload) -> l
 
 def _setting(key: str, asked: str, value: str | None) -> Effect:
     if value is None:
-        return Effect(None, f"{key}={asked}: the allocator does not tell")
+        return Effect(None, f"{key}={asked}: the allocator does not report this setting")
     return Effect(value == asked, f"{key}={asked}" + ("" if value == asked else f": it is {value}"))
 
 

@@ -88,5 +88,5 @@ def _started(busiest: str, program: str) -> Managed | None:
         return None
     sentence = f"Most memory of this command is of {name}, which it starts. {found.sentence}"
     if found.reach == "embedded":
-        return Managed("", "none", f"{sentence} That takes a study of it alone: heapwright tune -- {busiest} ...")
+        return Managed("", "none", f"{sentence} To tune it, run it alone: heapwright tune -- {busiest} …")
     return found._replace(sentence=sentence)

@@ -142,8 +142,9 @@ class Search:
             stale = 0 if len(self.known) > before else stale + 1
             strategy.tell(observed)
         if stale == _STALE_BATCHES and self.known and not self.enough() and options.evaluations:
-            ends = f"it ends after {len(self.known)} of {options.evaluations} configurations"
-            self.evaluator.blocks.progress.note(f"the search method proposes nothing new: {ends}")
+            count = f"{len(self.known)} of {options.evaluations} configurations"
+            why = "because the method proposes nothing new"
+            self.evaluator.blocks.progress.note(f"the search ends after {count}, {why}")
         if self.not_repeated:
             for number in self.not_repeated:
                 self.config_cache.recall(number)

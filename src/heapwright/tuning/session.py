@@ -38,7 +38,7 @@ class ExtraSpace(msgspec.Struct):
     Attributes:
         space: its parameter-space file.
         title: its name for people, without the version.
-        version: of the runtime; empty if it cannot be told.
+        version: of the runtime; empty if it is unknown.
         program: path of the runtime's executable; empty for a space that is no runtime's.
         sentence: the message about it for the user.
     """

@@ -86,7 +86,7 @@ def wrong_key(how: LoadMetrics) -> tuple[str, str] | None:
         return "operations", "must be at least 1"
     if not how.format and not given and not isinstance(how.operations, int):
         known = ", ".join(f"'{name}'" for name in get_args(Format) if name)
-        return "format", f"nothing says what to read; give a format ({known}) or a key such as operations"
+        return "format", f"neither a format nor a key is given; give a format ({known}) or a key such as operations"
     for name, text in given.items() if how.format != "json" else ():
         try:
             groups = re.compile(text).groups
