@@ -59,10 +59,12 @@ class SpanCache {
       }
     }
   }
-  // Takes over the spans of another heap of the same thread.
+  // Takes over the spans of another heap of the same thread. This one must be empty.
   void take_over(SpanCache& other) {
-    slots_ = other.slots_;
-    other.slots_ = {};
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const std::uintptr_t span = __atomic_exchange_n(&other.slots_[i], 0, __ATOMIC_ACQUIRE);
+      __atomic_store_n(&slots_[i], span, __ATOMIC_RELEASE);
+    }
   }
 
  private:
