@@ -275,7 +275,7 @@ def test_a_mistake_of_ours_does_not_break_the_build(heapwright: Heapwright) -> N
     """The link step itself fails, here because it cannot read its request."""
     folder = Path(heapwright("link", "--print", "libdir").out.strip()).parent / "ld"
     python = heapwright.path.parent / "python"
-    variables = {"HEAPWRIGHT_LINK_PYTHON": str(python), "HEAPWRIGHT_LINK_WISH": '{"nonsense": 1}'}
+    variables = {"HEAPWRIGHT_LINK_PYTHON": str(python), "HEAPWRIGHT_LINK_REQUEST": '{"nonsense": 1}'}
     done = run(heapwright.folder, "g++", f"-B{folder}", "plain.o", "-o", "plain", **variables)
     assert done.returncode == 0
     assert "please report it" in done.stderr

@@ -11,7 +11,7 @@ from typing import Literal
 
 from heapwright.errors import unknown
 
-Scope = Literal["all", "most", "one"]
+Scope = Literal["all", "largest", "one"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Benchmark:
         program: file name in _native/benchmarks.
         words: options besides threads, seed and --quick; `{others}` is the thread count less one.
         full: further options for a full run, where the program's own defaults would take too long.
-        scope: 'all': runs at all thread counts; 'most': only at the largest; 'one': only with one thread.
-        least: number of threads that it needs; smaller counts are raised to it.
+        scope: 'all': runs at all thread counts; 'largest': only at the largest; 'one': only with one thread.
+        min_threads: number of threads that it needs; smaller counts are raised to it.
         time: metric that measures speed.
         memory: metric that measures memory.
         iterations: iterations of each thread, in benchmarks that differ in this number; otherwise None.
@@ -38,7 +38,7 @@ class Benchmark:
     words: tuple[str, ...] = ()
     full: tuple[str, ...] = ()
     scope: Scope = "all"
-    least: int = 1
+    min_threads: int = 1
     time: str = "wall_s"
     memory: str = "peak_rss_bytes"
     iterations: int | None = None
@@ -54,10 +54,10 @@ class Benchmark:
         match self.scope:
             case "one":
                 return [1]
-            case "most":
+            case "largest":
                 return [max(wanted)]
             case "all":
-                return sorted({max(count, self.least) for count in wanted})
+                return sorted({max(count, self.min_threads) for count in wanted})
 
     def command(self, threads: int, seed: int, quick: bool, empty: bool = False) -> list[str]:
         """Return the program's options.
@@ -74,20 +74,27 @@ class Benchmark:
         return ["--threads", str(threads), "--seed", str(seed), *flags, *own]
 
 
-def _realistic(name: str, *words: str, least: int = 1, full: tuple[str, ...] = ()) -> Benchmark:
+def _realistic(name: str, *words: str, min_threads: int = 1, full: tuple[str, ...] = ()) -> Benchmark:
     return Benchmark(
-        name, "realistic", "bench-realistic", words, full, least=least, time="ns_per_pair", memory="overhead"
+        name,
+        "realistic",
+        "bench-realistic",
+        words,
+        full,
+        min_threads=min_threads,
+        time="ns_per_pair",
+        memory="overhead",
     )
 
 
 def _iterations(count: int, quick: bool) -> Benchmark:
     name = f"scalability-{count // 1000}k"
     words = (f"iterations={count}",)
-    return Benchmark(name, "openmp", "bench-scalability", words, scope="most", iterations=count, quick=quick)
+    return Benchmark(name, "openmp", "bench-scalability", words, scope="largest", iterations=count, quick=quick)
 
 
-def _burst(name: str, *words: str, least: int = 1, quick: bool | None = None) -> Benchmark:
-    return Benchmark(f"burst-{name}", "burst", "bench-burst", words, least=least, time="cpu_s", quick=quick)
+def _burst(name: str, *words: str, min_threads: int = 1, quick: bool | None = None) -> Benchmark:
+    return Benchmark(f"burst-{name}", "burst", "bench-burst", words, min_threads=min_threads, time="cpu_s", quick=quick)
 
 
 def _large(name: str, *words: str, steps: int) -> tuple[Benchmark, Benchmark]:
@@ -108,7 +115,7 @@ _SMALLER = ("mib=256", "steps=1000000")
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     _realistic("realistic"),
-    _realistic("realistic-handover", "handover=20", least=2, full=_SMALLER),
+    _realistic("realistic-handover", "handover=20", min_threads=2, full=_SMALLER),
     _realistic("realistic-realloc", "realloc=20", full=_SMALLER),
     Benchmark("correctness", "openmp", "bench-correctness"),
     Benchmark("scalability", "openmp", "bench-scalability"),
@@ -118,8 +125,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("cache-scratch", "openmp", "bench-cache-sharing", ("passive=1",)),
     Benchmark("server", "server", "bench-server"),
     Benchmark("producer-consumer", "producer-consumer", "bench-producer-consumer"),
-    Benchmark("n-to-1", "producer-consumer", "bench-producer-consumer", ("producers={others}",), least=3),
-    Benchmark("1-to-n", "producer-consumer", "bench-producer-consumer", ("producers=1",), least=3),
+    Benchmark("n-to-1", "producer-consumer", "bench-producer-consumer", ("producers={others}",), min_threads=3),
+    Benchmark("1-to-n", "producer-consumer", "bench-producer-consumer", ("producers=1",), min_threads=3),
     Benchmark("unbounded", "producer-consumer", "bench-producer-consumer", ("bounded=0",)),
     Benchmark("batch", "batch", "bench-batch"),
     *(_burst(str(count), f"blocks={count}") for count in (32, 1000, 10_000, 100_000)),
@@ -134,9 +141,9 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     # Four times as long: with several threads, an allocator's steady state shows only after many bursts.
     _burst("ladder-long", "ladder=1", "order=2", "operations=16000000", quick=False),
     *(_burst(f"ring-{count}", f"blocks={count}", "ring=1", "ladder=1") for count in (1000, 10_000)),
-    _burst("handover", "handover=1", least=2),
-    _burst("handover-1000", "handover=1", "blocks=1000", least=2),
-    _burst("spread", "handover=2", least=2),
+    _burst("handover", "handover=1", min_threads=2),
+    _burst("handover-1000", "handover=1", "blocks=1000", min_threads=2),
+    _burst("spread", "handover=2", min_threads=2),
     Benchmark("phases", "phases", "bench-phases", scope="one", memory="fall_idle_rss_bytes"),
     _pages("random", "random=1"),
     *(_pages(str(mib), f"mib={mib}", quick=False) for mib in (16, 64, 256, 1024)),

@@ -36,7 +36,7 @@ from heapwright.link.line import LinkLine, read_line
 from heapwright.terminal_text import say, warn
 
 REQUEST, COMPILER, MARK, LINKER = (
-    "HEAPWRIGHT_LINK_WISH",
+    "HEAPWRIGHT_LINK_REQUEST",
     "HEAPWRIGHT_LINK_COMPILER",
     "HEAPWRIGHT_LINK_MARK",
     "HEAPWRIGHT_LINK_LD",
