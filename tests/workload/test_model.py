@@ -178,7 +178,7 @@ MISTAKES = {
     "only pauses": (LAST, "[[server.phase]]\npause = 1", r"server\.phase: no phase has a load, only pauses"),
     "a negative pause": (LAST, "[[server.phase]]\npause = -1", r"w\.toml:23: server\.phase\.pause: must be from 0"),
     "endless idle time": (LOAD, LOAD + "\nidle = 1e9", r"w\.toml:23: server\.idle: must be from 0 to 86400 seconds"),
-    "load metrics of nothing": (LOAD, LOAD + "\nload_metrics = {}", r"server\.load_metrics\.format: neither a format nor"),
+    "load metrics of nothing": (LOAD, LOAD + "\nload_metrics = {}", r"server\.load_metrics\.format: neither a format"),
     "unknown format": (LOAD, LOAD + "\nload_metrics = {format = 'wkr'}", r"unknown value 'wkr' did you mean 'wrk'\?"),
     "no operations": (
         LOAD,
