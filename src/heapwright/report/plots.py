@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", "8")  # markers of allocators; those of picks are in MARKER
+_LONG_NAME = 9  # characters; three columns of longer names do not fit into a narrow picture
+# Markers of allocators, filled on the front and hollow elsewhere; the last is a star with four points. Picks: MARKER.
+SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", (4, 1, 0))
 MAX_POINTS = 160  # drawn at most, of the front and of the other points each
 # With at most so many points each tooltip names its settings; with more, only the tooltips of the front do.
 _MAX_LONG_TIPS = 120
@@ -204,8 +206,10 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
         labels.append((f"{label} pick", pick.name, x, y))
     axes.set_xlabel(f"{METRICS[x_key].label}, % change (left is better)")
     axes.set_title(f"{METRICS[y_key].label}, % change" + ("" if narrow else " (down is better)"), loc="left")
-    several = len(allocators_of(view)) > 1
-    figure.legend(loc="outside upper left", ncols=(3 if several else 1) if narrow else (7 if several else 2))
+    names = allocators_of(view)
+    several = len(names) > 1
+    columns = 2 if any(len(name) > _LONG_NAME for name in names) else 3
+    figure.legend(loc="outside upper left", ncols=(columns if several else 1) if narrow else (7 if several else 2))
     _name(figure, axes, labels, [place(e) for e in [*members, *drawn]])
     return figure, tips
 
