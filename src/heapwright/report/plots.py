@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LONG_NAME = 9  # characters; three columns of longer names do not fit into a narrow picture
-# Markers of allocators, filled on the front and hollow elsewhere; the last is a star with four points. Picks: MARKER.
-SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", (4, 1, 0))
+SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", (4, 1, 0))  # markers of allocators; of picks: MARKER
 MAX_POINTS = 160  # drawn at most, of the front and of the other points each
 # With at most so many points each tooltip names its settings; with more, only the tooltips of the front do.
 _MAX_LONG_TIPS = 120
