@@ -78,7 +78,7 @@ def test_a_shell_that_starts_it_is_not_searched(embedded: Path, heapwright: Heap
     done = heapwright("tune", *QUICK, "--budget", "2", "--", "sh", "-c", f"./{embedded.name} 300; true")
     found = result(done)
     assert found["claim"].startswith("Most memory of this command is of embedded_jemalloc, which it starts. jemalloc 5")
-    assert f"heapwright tune -- {embedded.resolve()} ..." in found["claim"]
+    assert f"heapwright tune -- {embedded.resolve()} …" in found["claim"]
     assert (found["picks"], found["evaluations"]) == ({}, 0)
 
 
