@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,19 @@ def test_heap_of_several_mappings_is_one_piece(option: str, program: Build) -> N
     assert found["glibc"]["arenas"][0]["resident_bytes"] == found["parts"]["heap"]
 
 
+def heap_of(source: Path, *options: str) -> dict[str, Any]:
+    """glibc's heap in a program that writes a byte when it is ready, and ends with its standard input."""
+    built = source.with_suffix("")
+    subprocess.run(["cc", *options, "-o", built, source], check=True)
+    with subprocess.Popen([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.read(1)
+        found: dict[str, Any] = diagnose(process.pid)["glibc"]
+        process.stdin.close()
+    return found
+
+
 def test_blocks_with_their_own_mapping_count_as_far_as_they_are_resident(tmp_path: Path) -> None:
     source = tmp_path / "mapped.c"
     source.write_text(
@@ -71,14 +85,7 @@ def test_blocks_with_their_own_mapping_count_as_far_as_they_are_resident(tmp_pat
         "c = aligned_alloc(4096, 3 << 20); memset(c, 1, 3 << 20);\n"
         'if (write(1, "r", 1) != 1) return 1; return read(0, a, 1) != 0; }\n'
     )
-    built = tmp_path / "mapped"
-    subprocess.run(["cc", "-O0", "-o", built, source], check=True)
-    with subprocess.Popen([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.read(1)
-        heap = diagnose(process.pid)["glibc"]
-        process.stdin.close()
+    heap = heap_of(source, "-O0")
     assert heap["mapped_blocks"] == 2
     assert 53 * MIB < heap["mapped_bytes"] < 53.1 * MIB
     assert 13 * MIB <= heap["mapped_resident_bytes"] < 13.1 * MIB
@@ -90,14 +97,7 @@ def test_malloc_that_was_never_called_has_a_heap_of_nothing(tmp_path: Path) -> N
         "#include <unistd.h>\n"
         "int main(void) { char c; if (write(1, &c, 1) != 1) return 1; return read(0, &c, 1) != 0; }\n"
     )
-    built = tmp_path / "idle"
-    subprocess.run(["cc", "-o", built, source], check=True)
-    with subprocess.Popen([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.read(1)
-        heap = diagnose(process.pid)["glibc"]
-        process.stdin.close()
+    heap = heap_of(source)
     keys = ("system_bytes", "live_bytes", "free_bytes", "releasable_bytes", "resident_bytes", "mapped_blocks")
     assert [heap[key] for key in keys] == [0] * len(keys)
     assert heap["consistent"]
