@@ -234,7 +234,7 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   if (first == nullptr) {
     first = take_empty(request);
   }
-  // If the kernel gave no new chunk, take what the request should have left alone.
+  // If the kernel gave no new chunk, take superblocks of any chunk in use.
   for (OpenChunks::Runs* runs : {&open_.plain, &open_.huge}) {
     first = first != nullptr ? first : take_open(*runs, &Chunk::free, request);
   }

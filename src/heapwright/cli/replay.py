@@ -166,7 +166,7 @@ def _as_json(
     allocator: str,
     summary: Mapping[str, Summary | None],
 ) -> dict[str, Any]:
-    """Return the runs, their summary, and what was replayed, for --json.
+    """Return the runs, their summary, and the facts of the trace, for --json.
 
     Args:
         args: the command line.
@@ -228,7 +228,7 @@ def _print(operations: Operations, done: list[Replayed], summary: Mapping[str, S
     """Print the table of the replays.
 
     Args:
-        operations: what was replayed.
+        operations: counts of the replayed trace.
         done: the replays.
         summary: of each metric over the replays; None for a metric without values.
         labels: whose memory the table shows.

@@ -198,7 +198,7 @@ def _left_out(meta: StudyMeta) -> list[str]:
 
 
 def _why_these_objectives(meta: StudyMeta, early: ChosenPrefix | None, options: Options) -> str:
-    """Return why objectives differ from what the user may expect: several processes, a prefix, a load of fixed time."""
+    """Return sentences about special objectives: those of several processes, of a prefix, of a load of fixed time."""
     sentences = [
         tree_sentence(meta.tree) if meta.tree else "",
         prefix_sentence(early, options.objectives) if early else "",

@@ -62,7 +62,7 @@ _REQUIREMENT_STATES: dict[State, RequirementState] = {"holds": "kept", "lost": "
 
 @dataclass(frozen=True)
 class _Demands:
-    """What the fresh pairs have to show.
+    """The demands on the fresh pairs.
 
     Attributes:
         then: objective → confirmation in the study.
@@ -80,7 +80,7 @@ class _Demands:
 
 @dataclass(frozen=True)
 class _Findings:
-    """What the pairs have shown so far: the verdict on each demand, the intervals, and the results of requirements."""
+    """The result of the pairs so far: the verdict on each demand, the intervals, and the results of requirements."""
 
     states: dict[str, State]
     now: dict[str, Confirmation]
@@ -285,7 +285,7 @@ def _findings(
     Args:
         runs: the runs of all pairs so far.
         look: number of the look, from 1.
-        demands: what the pairs have to show.
+        demands: on the pairs.
         configs: the default and the choice.
         options: the study's options.
 
