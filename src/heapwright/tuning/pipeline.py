@@ -224,7 +224,7 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     )
 
     def note_too_short(tests: int) -> None:
-        """Store the needs of a confirmation with so many tests: pairs of each input, and seconds of one pick's pairs."""
+        """Store the needs of a confirmation with so many tests: pairs of each input, and seconds for one pick."""
         pairs = pairs_needed(len(inputs), tests)
         needs = {"pairs": pairs, "seconds": 2 * pairs * len(inputs) * session.run_s, "run_s": session.run_s}
         session.store.update(too_short={**needs, "searched": float(searched)})
