@@ -14,11 +14,9 @@
 #include <cstdint>
 
 #include "config.h"
+#include "inlining.h"
 #include "pool.h"
 #include "superblock.h"
-
-#define HEAPWRIGHT_INLINE __attribute__((always_inline)) inline
-#define HEAPWRIGHT_COLD __attribute__((noinline, cold))
 
 namespace heapwright::alloc {
 

@@ -6,12 +6,13 @@
 #include <cstdint>
 
 #include "../platform/platform.h"
+#include "inlining.h"
 
 namespace heapwright::alloc {
 
 class Message {
  public:
-  Message& operator<<(const char* text) {
+  HEAPWRIGHT_COLD Message& operator<<(const char* text) {
     while (*text != '\0') {
       put(*text++);
     }
@@ -24,7 +25,7 @@ class Message {
   }
   // Adds `length` characters of foreign text, which need not be terminated. Control characters
   // become '?', so that a terminal obeys none.
-  Message& add(const char* text, std::size_t length) {
+  HEAPWRIGHT_COLD Message& add(const char* text, std::size_t length) {
     for (std::size_t i = 0; i < length; ++i) {
       put(text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
     }
@@ -40,7 +41,7 @@ class Message {
       text_[sizeof text_ - 1] = '\n';
     }
   }
-  Message& digits(std::size_t number, std::size_t base) {
+  HEAPWRIGHT_COLD Message& digits(std::size_t number, std::size_t base) {
     char reversed[20];
     std::size_t count = 0;
     do {

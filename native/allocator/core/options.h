@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "inlining.h"
+
 namespace heapwright::alloc {
 
 struct Options {
@@ -37,7 +39,7 @@ struct Options {
 
 // Returns `options` changed by the options in `text`, which may be nullptr. `variable`: the name
 // for messages.
-Options read_options(const char* variable, const char* text, Options options = {});
+HEAPWRIGHT_COLD Options read_options(const char* variable, const char* text, Options options = {});
 
 // Returns the options that the program has built in; nullptr: none.
 const char* built_in_options();

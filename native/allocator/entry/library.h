@@ -81,10 +81,10 @@ class Library {
   void* resize(void* address, std::size_t bytes) {
     return with_heap([=](Heap<C>& heap) { return heap.resize(address, bytes); });
   }
-  bool trim() {
+  HEAPWRIGHT_COLD bool trim() {
     return with_heap([](Heap<C>& heap) { return heap.trim(true); });
   }
-  Statistics statistics() {
+  HEAPWRIGHT_COLD Statistics statistics() {
     return with_heap([](Heap<C>& heap) { return heap.statistics(); });
   }
   int set_option(int what, int value) {
@@ -95,9 +95,9 @@ class Library {
   }
 
   // Applies the options in `text`, the value of the variable; nullptr: none.
-  void start(const char* variable, const char* text);
+  HEAPWRIGHT_COLD void start(const char* variable, const char* text);
   // Called before another thread starts.
-  void become_threaded();
+  HEAPWRIGHT_COLD void become_threaded();
   [[nodiscard]] bool prints_statistics() const { return prints_statistics_; }
   // Describes this heap for a reader in another process. `self`: where the result will lie.
   [[nodiscard]] constexpr HeapLayout layout(const HeapLayout* self) const;
@@ -137,7 +137,7 @@ class Library {
       report_fault(address, fault);
     }
   }
-  static void report_fault(const void* address, Fault fault);
+  HEAPWRIGHT_COLD static void report_fault(const void* address, Fault fault);
 
   Pool pool_;
   ThreadHeaps<C> threads_{pool_};
