@@ -94,12 +94,6 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
       return kept;
     }
   }
-  if (extra != 0) {  // the new block replaces a kept mapping that is not aligned
-    if (const std::size_t i = find_kept(bytes, 1); i < kept_count_) {
-      const Entry kept = take_kept(i);
-      platform::unmap(reinterpret_cast<void*>(kept.address), kept.bytes);
-    }
-  }
   clean_ = true;
   new_bytes_ = bytes;
   void* const mapped = platform::map(bytes + guard + extra);
@@ -158,10 +152,10 @@ bool Large::free(void* block, std::uint64_t random, Mapping* rest) {
     return false;
   }
   const std::size_t bytes = entry->bytes;
+  const std::uint32_t move = entry->move;
   erase(entry);
   const bool quarantined = random != 0 && bytes <= kMaxQuarantinedBytes && platform::release(block, bytes);
   if (bytes > kLargestKept || (guards && !quarantined)) {
-    forget_tail(reinterpret_cast<std::uintptr_t>(block) + bytes);
     const Mapping mapping{block, bytes + guard_bytes()};
     if (rest != nullptr) {
       *rest = mapping;
@@ -177,8 +171,7 @@ bool Large::free(void* block, std::uint64_t random, Mapping* rest) {
     quarantine_.add({.address = block, .bytes = bytes + guard_bytes()}, kMaxQuarantinedBytes, unmap);
     return true;
   }
-  const auto address = reinterpret_cast<std::uintptr_t>(block);
-  keep({.address = address, .bytes = bytes + take_tail(address + bytes)});
+  keep({.address = reinterpret_cast<std::uintptr_t>(block), .bytes = bytes, .move = move});
   return true;
 }
 
@@ -186,8 +179,16 @@ void Large::empty_quarantine() { quarantine_.evict_all(0, unmap); }
 
 void Large::unmap(const Mapping& mapping) { platform::unmap(mapping.address, mapping.bytes); }
 
-// Keeps a mapping, as the latest.
+// Keeps a range, as the latest, joined with those that it touches.
 void Large::keep(Entry entry) {
+  for (std::size_t i = kept_count_; i-- > 0;) {
+    const bool before = kept_[i].address + kept_[i].bytes == entry.address;
+    if (kept_[i].move == entry.move && (before || kept_[i].address == entry.address + entry.bytes)) {
+      const Entry other = take_kept(i);
+      entry.address = std::min(entry.address, other.address);
+      entry.bytes += other.bytes;
+    }
+  }
   if (kept_count_ == kMaxKept) {
     drop_oldest();
   }
@@ -195,7 +196,7 @@ void Large::keep(Entry entry) {
   kept_bytes_ += entry.bytes;
 }
 
-// Takes a mapping out of those that are kept.
+// Takes a range out of those that are kept.
 Large::Entry Large::take_kept(std::size_t i) {
   const Entry found = kept_[i];
   std::copy(kept_.begin() + i + 1, kept_.begin() + kept_count_, kept_.begin() + i);
@@ -204,103 +205,106 @@ Large::Entry Large::take_kept(std::size_t i) {
   return found;
 }
 
-// Returns the index of the tail that is kept behind a block which ends here, or kept_count_.
-std::size_t Large::find_tail(std::uintptr_t end) const {
+// Returns the index of the kept range of the same move that begins at an address, or kept_count_.
+std::size_t Large::find_kept_at(std::uintptr_t address, std::uint32_t move) const {
   std::size_t i = 0;
-  while (i < kept_count_ && (!kept_[i].tail || kept_[i].address != end)) {
+  while (i < kept_count_ && (kept_[i].address != address || kept_[i].move != move)) {
     ++i;
   }
   return i;
 }
 
-// Takes the tail behind a block which ends here. Returns its bytes, or 0 if there is none.
-std::size_t Large::take_tail(std::uintptr_t end) {
-  const std::size_t i = find_tail(end);
-  return i < kept_count_ ? take_kept(i).bytes : 0;
-}
-
-// The block that ended here does so no longer: another mapping may get its addresses, and is not to
-// be joined with the tail.
-void Large::forget_tail(std::uintptr_t end) {
-  if (const std::size_t i = find_tail(end); i < kept_count_) {
-    kept_[i].tail = false;
-  }
-}
-
-std::size_t Large::drop_oldest() {
+std::size_t Large::drop_oldest(std::size_t bytes) {
   if (kept_count_ == 0) {
     return 0;
   }
-  const Entry oldest = take_kept(0);
-  platform::unmap(reinterpret_cast<void*>(oldest.address), oldest.bytes);
-  return oldest.bytes;
+  Entry& oldest = kept_[0];
+  bytes = std::min(bytes, oldest.bytes);
+  oldest.bytes -= bytes;
+  kept_bytes_ -= bytes;
+  platform::unmap(reinterpret_cast<void*>(oldest.address + oldest.bytes), bytes);
+  if (oldest.bytes == 0) {
+    take_kept(0);
+  }
+  return bytes;
 }
 
-// Finds the shortest kept mapping that is long enough, or else the longest. It has at least half of
-// the bytes, and at most four times as many: a small block must not divide the mapping of a large
-// one, which the program would then have to touch anew. For an alignment above a page it must be
-// aligned and long enough, because a mapping that grows may move. Returns kept_count_ if there is
-// none.
+// Finds the shortest kept range that has room for an aligned block, or else, if the alignment is at
+// most a page, the longest that has at least half of the bytes. Returns kept_count_ if there is none.
 std::size_t Large::find_kept(std::size_t bytes, std::size_t alignment) const {
   std::size_t best = kept_count_;
   for (std::size_t i = 0; i < kept_count_; ++i) {
     const std::size_t have = kept_[i].bytes;
-    if (alignment > platform::page_size() && (kept_[i].address % alignment != 0 || have < bytes)) {
+    const std::size_t unused = round_up(kept_[i].address, alignment) - kept_[i].address;
+    if (alignment > platform::page_size() && (have < unused || have - unused < bytes)) {
       continue;
     }
     const std::size_t best_have = best == kept_count_ ? 0 : kept_[best].bytes;
     const bool better = have >= bytes ? best_have < bytes || have < best_have : have > best_have;
-    if (have >= bytes / 2 && have / 4 <= bytes && better) {
+    if (have >= bytes / 2 && better) {
       best = i;
     }
   }
   return best;
 }
 
-// Reuses a kept mapping. One that is too short grows; one that is more than an eighth too long is
-// divided. Returns nullptr if none fits. `zero`: its memory returns to the kernel first. Filling it
-// with zeros would touch pages that the program may never touch.
+// Allocates from a kept range. One that is too short grows. What the block does not need stays
+// kept, unless it is less than an eighth of the block. Returns nullptr if no range fits. `zero`: the
+// memory returns to the kernel first. Filling it with zeros would touch pages that the program may
+// never touch.
 void* Large::reuse(std::size_t bytes, std::size_t alignment, bool zero) {
   const std::size_t best = find_kept(bytes, alignment);
   if (best == kept_count_) {
     return nullptr;
   }
-  Entry& found = kept_[best];
-  std::size_t length = found.bytes;
-  void* block = reinterpret_cast<void*>(found.address);
-  new_bytes_ = length < bytes ? bytes - length : 0;
-  if (length < bytes) {
-    block = platform::remap(block, length, bytes);
-    length = bytes;
-    if (block == nullptr) {
+  Entry found = take_kept(best);
+  if (const std::size_t before = round_up(found.address, alignment) - found.address; before != 0) {
+    keep({.address = found.address, .bytes = before, .move = found.move});
+    found.address += before;
+    found.bytes -= before;
+  }
+  new_bytes_ = found.bytes < bytes ? bytes - found.bytes : 0;
+  if (found.bytes < bytes) {
+    const Entry grown = remap(found, bytes);
+    if (grown.address == 0) {  // the kernel does not move parts that the program has advised differently
+      platform::unmap(reinterpret_cast<void*>(found.address), found.bytes);
       return nullptr;
     }
+    found = grown;
   }
-  if (length - bytes > bytes / 8) {
-    found = {.address = found.address + bytes, .bytes = length - bytes, .tail = true};
-    kept_bytes_ -= bytes;
-    length = bytes;
-  } else {
-    take_kept(best);
+  if (found.bytes - bytes > bytes / 8) {
+    keep({.address = found.address + bytes, .bytes = found.bytes - bytes, .move = found.move});
+    found.bytes = bytes;
   }
+  auto* const block = reinterpret_cast<void*>(found.address);
   if (zero) {
-    platform::purge(block, length);
+    platform::purge(block, found.bytes);
   }
-  insert({.address = reinterpret_cast<std::uintptr_t>(block), .bytes = length});
+  insert(found);
   return block;
 }
 
-// Grows a block, into its tail as far as there is one; nullptr: no room.
-void* Large::grow(Entry* entry, std::size_t bytes) {
-  void* const block = reinterpret_cast<void*>(entry->address);
-  const std::uintptr_t end = entry->address + entry->bytes;
-  const std::size_t tail = take_tail(end);
-  const std::size_t length = entry->bytes + tail;
-  void* const grown = length >= bytes ? block : platform::remap(block, length, bytes);
-  const std::size_t used = grown == nullptr ? 0 : std::min(tail, bytes - entry->bytes);
-  if (used < tail) {
-    keep({.address = end + used, .bytes = tail - used, .tail = true});
+// Changes the length of a mapping, which may move; without an address: no room.
+Large::Entry Large::remap(Entry entry, std::size_t bytes) {
+  void* const before = reinterpret_cast<void*>(entry.address);
+  void* const moved = platform::remap(before, entry.bytes, bytes);
+  return {.address = reinterpret_cast<std::uintptr_t>(moved),
+          .bytes = bytes,
+          .move = moved == before ? entry.move : ++moves_};
+}
+
+// Grows a block, into the kept range behind it as far as there is one; without an address: no room.
+Large::Entry Large::grow(const Entry& entry, std::size_t bytes) {
+  const std::uintptr_t end = entry.address + entry.bytes;
+  const std::size_t i = find_kept_at(end, entry.move);
+  const std::size_t behind = i < kept_count_ ? take_kept(i).bytes : 0;
+  Entry grown = {.address = entry.address, .bytes = entry.bytes + behind, .move = entry.move};
+  grown = grown.bytes < bytes ? remap(grown, bytes) : grown;
+  const std::size_t used = grown.address == 0 ? 0 : std::min(behind, bytes - entry.bytes);
+  if (used < behind) {
+    keep({.address = end + used, .bytes = behind - used, .move = entry.move});
   }
+  grown.bytes = bytes;
   return grown;
 }
 
@@ -310,14 +314,17 @@ void* Large::resize(void* block, std::size_t bytes) {
   if (entry == nullptr || bytes == entry->bytes) {
     return entry == nullptr ? nullptr : block;
   }
+  if (!guards) {
+    const Entry resized = bytes > entry->bytes ? grow(*entry, bytes) : remap(*entry, bytes);
+    if (resized.address != 0) {
+      erase(entry);
+      insert(resized);
+    }
+    return reinterpret_cast<void*>(resized.address);
+  }
   const std::size_t before = entry->bytes;
   void* moved = block;
-  if (!guards && bytes > before) {
-    moved = grow(entry, bytes);
-  } else if (!guards) {
-    forget_tail(entry->address + before);
-    moved = platform::remap(block, before, bytes);
-  } else if (bytes < before) {  // the first superfluous page becomes the guard
+  if (bytes < before) {  // the first superfluous page becomes the guard
     platform::protect(static_cast<char*>(block) + bytes, guard_bytes());
     platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);
   } else {  // the block moves away from its old guard

@@ -1,15 +1,20 @@
 // Large blocks: those above 1 MiB, or aligned to more than a superblock. Each has a mapping of its
 // own.
 //
-// A large block grows by moving page tables, not bytes (mremap). After a free, some mappings are
-// kept for reuse; a hardened build keeps their addresses in quarantine instead.
+// A large block grows by moving page tables, not bytes (mremap). After a free, its memory is kept
+// for reuse as a range of addresses; a hardened build keeps the addresses in quarantine instead.
 //
-// Tails. A block that needs much less than a kept mapping takes its beginning, and the rest stays
-// kept as a tail. If the block is freed or grows, the tail joins it again:
+// Kept ranges. Ranges that touch are joined. A block takes the beginning of the shortest range that
+// is long enough, and the rest stays kept. A block that grows takes from the range behind it:
 //
-//     kept ├───────────────┤   block ├────────┤├─ tail ─┤   kept ├───────────────┤
+//     ├─ block ─┤├────── kept ──────┤├─ block ─┤      a block is freed:
+//     ├─ block ─┤├──────────── kept ───────────┤      another is allocated:
+//     ├─ block ─┤├───── block ─────┤├── kept ──┤
 //
-// So a program that uses blocks of changing sizes does not touch new memory each time.
+// So a program that uses blocks of changing sizes does not touch new memory each time. The kernel
+// places new mappings beside each other and makes them one, so most ranges can be joined. It does
+// not if mremap has moved one of them, and mremap refuses what is not one mapping. So ranges are
+// joined only if mremap has moved neither, or both together.
 //
 // A hash table of page numbers (open addressing, no tombstones) holds all large blocks. A pointer
 // that is not in it is not a large block. Only slow paths search it.
@@ -45,8 +50,9 @@ class Large {
   bool free(void* block, std::uint64_t random = 0, Mapping* rest = nullptr);
   static void unmap(const Mapping& mapping);
   void empty_quarantine();
-  // Unmaps the oldest kept mapping. Returns its bytes, or 0 if none is kept.
-  std::size_t drop_oldest();
+  // Unmaps at most so many bytes of the oldest kept range, from its end. Returns how many, or 0 if
+  // none is kept. `bytes` is a multiple of the page size.
+  std::size_t drop_oldest(std::size_t bytes = SIZE_MAX);
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
   // Whether the memory of the last allocate() has not been used since the kernel gave it, and how
   // much of it the kernel gave anew.
@@ -86,24 +92,23 @@ class Large {
     std::size_t bytes;
     std::size_t asked = 0;
     Origin origin = Origin::kMalloc;
-    bool tail = false;  // of a kept mapping
+    std::uint32_t move = 0;  // which mremap moved the memory here; 0: none did
   };
   [[nodiscard]] std::size_t first_slot(std::uintptr_t address) const;
   [[nodiscard]] Entry* find(const void* block) const;
-  static constexpr std::size_t kMaxKept = 16;
+  static constexpr std::size_t kMaxKept = 64;
   static constexpr std::size_t kLargestKept = std::size_t{256} << 20U;  // bytes
 
   static std::size_t mapping_bytes(const Mapping& mapping) { return mapping.bytes; }
   static constexpr std::size_t kMaxQuarantinedBytes = kLargestKept;
 
   [[nodiscard]] std::size_t find_kept(std::size_t bytes, std::size_t alignment) const;
+  [[nodiscard]] std::size_t find_kept_at(std::uintptr_t address, std::uint32_t move) const;
   void keep(Entry entry);
   Entry take_kept(std::size_t i);
-  [[nodiscard]] std::size_t find_tail(std::uintptr_t end) const;
-  std::size_t take_tail(std::uintptr_t end);
-  void forget_tail(std::uintptr_t end);
+  Entry remap(Entry entry, std::size_t bytes);
   void* reuse(std::size_t bytes, std::size_t alignment, bool zero);
-  void* grow(Entry* entry, std::size_t bytes);
+  Entry grow(const Entry& entry, std::size_t bytes);
   [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();
   void insert(Entry entry);
@@ -113,9 +118,10 @@ class Large {
   std::size_t capacity_ = 0;  // a power of two
   std::size_t count_ = 0;
   std::size_t bytes_ = 0;
-  std::array<Entry, kMaxKept> kept_{};  // kept mappings, the oldest first
+  std::array<Entry, kMaxKept> kept_{};  // kept ranges, the oldest first; no two touch
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
+  std::uint32_t moves_ = 0;
   bool clean_ = true;
   std::size_t new_bytes_ = 0;
   Quarantine<Mapping, 16, mapping_bytes> quarantine_;

@@ -281,12 +281,11 @@ void Region::purge_above_allowance() {
 }
 
 void Region::purge_above_peak() {
-  const std::size_t in_use = used_ + large.bytes() / kSuperblockBytes;
-  const std::size_t allowed = allowance();
   const std::size_t held = held_count();
-  peak_in_use_ = std::max(peak_in_use_, in_use);
-  if (held > allowed && in_use + held > peak_in_use_ + allowed) {
-    purge(in_use + held - peak_in_use_ - allowed / 2);
+  peak_in_use_ = std::max(peak_in_use_, in_use());
+  const std::size_t allowed = allowance(peak_in_use_);
+  if (held > allowance() && in_use() + held > peak_in_use_ + allowed) {
+    purge(in_use() + held - peak_in_use_ - allowed / 2);
   }
 }
 
@@ -295,7 +294,7 @@ void Region::purge(std::size_t count) {
   while (count > 0 && held_count() > 0) {
     const std::size_t before = held_count();
     if (large.kept_bytes() / kSuperblockBytes > dirty_count_) {
-      count_purged(large.drop_oldest());
+      count_purged(large.drop_oldest(count * kSuperblockBytes));
       count -= std::min(count, before - held_count());
       continue;
     }
@@ -361,8 +360,8 @@ bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
   return true;
 }
 
-std::size_t Region::allowance() const {
-  return std::max(settings.keep_bytes, (used_ * kSuperblockBytes + large.bytes()) / 4) / kSuperblockBytes;
+std::size_t Region::allowance(std::size_t in_use) const {
+  return std::max(settings.keep_bytes / kSuperblockBytes, in_use / 4);
 }
 
 // Purges a free superblock and, in the same call, its dirty neighbours.

@@ -18,8 +18,8 @@
 //
 // Purging. Free superblocks and freed large blocks keep their memory as long as it is at most the
 // allowance: a quarter of the memory in use, and at least `keep_bytes` (2 MiB). When there is more,
-// the region purges free superblocks or unmaps large blocks at once, down to half of the allowance:
-// the oldest of the kind that holds more. So memory falls without a clock, a thread or another
+// the region purges free superblocks or unmaps freed large blocks at once, down to half of the
+// allowance: the oldest of the kind that holds more. So memory falls without a clock, a thread or another
 // call, even in a process that becomes idle.
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
@@ -30,7 +30,7 @@
 //
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
-// the peak of memory in use plus the allowance.
+// the peak of memory in use plus the allowance that it had there: what a program may hold anyway.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
 // wholly free chunks are purged first.
@@ -111,7 +111,8 @@ class Region {
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] Statistics statistics() const;
   // How many free superblocks may hold memory: see 'Purging'.
-  [[nodiscard]] std::size_t allowance() const;
+  [[nodiscard]] std::size_t allowance() const { return allowance(in_use()); }
+  // How many free superblocks may hold memory: see 'Purging'.
 
   // Returns the first superblock in use behind `after`, in address order; for nullptr the first of
   // all. Returns nullptr at the end.
@@ -180,10 +181,12 @@ class Region {
   [[nodiscard]] std::uint64_t run_ms() const { return settings.clock() - started_ms_; }
   Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
-  // Free memory, in superblocks.
+  // In superblocks: memory in use, free memory, and how much may be free while so much is in use.
+  [[nodiscard]] std::size_t in_use() const { return used_ + large.bytes() / kSuperblockBytes; }
   [[nodiscard]] std::size_t held_count() const {
     return dirty_count_ + large.kept_bytes() / kSuperblockBytes;
   }
+  [[nodiscard]] std::size_t allowance(std::size_t in_use) const;
   void purge(std::size_t count);  // so many superblocks of free memory, or all
   void forget_old_purges(std::uint64_t now);
   void purge_around(Superblock* superblock);
