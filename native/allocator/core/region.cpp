@@ -283,7 +283,7 @@ void Region::purge_above_allowance() {
 void Region::purge_above_peak() {
   const std::size_t held = held_count();
   peak_in_use_ = std::max(peak_in_use_, in_use());
-  const std::size_t allowed = allowance(peak_in_use_);
+  const std::size_t allowed = allowance(peak_in_use_ / 2);
   if (held > allowance() && in_use() + held > peak_in_use_ + allowed) {
     purge(in_use() + held - peak_in_use_ - allowed / 2);
   }
