@@ -1,6 +1,6 @@
 // Random blocks from `min` to `max` KiB (64 KiB to 32 MiB), each touched page by page, as solvers and
 // numerical libraries have them, servers for their buffers, and databases. Shows how often memory
-// goes to the kernel and comes back as page faults.
+// goes to the kernel and comes back as page faults. With zeroed=1 the blocks come from calloc.
 #include <cmath>
 
 #include "bench.h"
@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   const std::uint64_t steps = options.get("steps", 2000, 200) / options.threads;
   const std::uint64_t held = options.get("held", 16, 8) / options.threads + 1;
   const std::uint64_t smallest = options.get("min", 64, 64) * 1024;
+  const bool zeroed = options.get("zeroed", 0, 0) != 0;
   const double doublings =
       std::log2(static_cast<double>(options.get("max", 32768, 32768) * 1024) / static_cast<double>(smallest));
   Section section;
@@ -34,7 +35,7 @@ int main(int argc, char** argv) {
       release(block);
       block.size =
           static_cast<std::uint64_t>(static_cast<double>(smallest) * std::exp2(random.unit() * doublings));
-      block.data = static_cast<unsigned char*>(std::malloc(block.size));
+      block.data = static_cast<unsigned char*>(zeroed ? std::calloc(1, block.size) : std::malloc(block.size));
       if (block.data == nullptr) {
         std::_Exit(1);
       }

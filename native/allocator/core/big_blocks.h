@@ -28,9 +28,8 @@ class BigBlocks {
   void* reuse_span(SpanCache& cache, std::size_t bytes);
   // Returns all cached spans to the region. Any thread may call it if the process has threads.
   void empty(SpanCache& cache);
-  // Allocates a mapping. `alignment` is a power of two. `zero`: memory that reads as zero is
-  // preferred.
-  Allocated allocate_large(std::size_t bytes, std::size_t alignment, bool zero);
+  // Allocates a mapping. `alignment` is a power of two.
+  Allocated allocate_large(std::size_t bytes, std::size_t alignment);
   // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
   // begins there; `fault` then says what is wrong.
   bool free_span(void* address, Fault& fault, FreedAs freed_as, SpanCache& cache);
@@ -115,8 +114,7 @@ void BigBlocks<C>::give_span(Superblock* span) {
 }
 
 template <Configuration C>
-typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::size_t alignment,
-                                                              bool zero) {
+typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
     pool_->start_hardening();
@@ -126,7 +124,7 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes,
   if (region.mapped_bytes() + bytes > region.settings.limit_bytes) {
     return {};
   }
-  void* const block = large.allocate(bytes, alignment, zero);
+  void* const block = large.allocate(bytes, alignment);
   if (block == nullptr) {
     return {};
   }
@@ -221,15 +219,20 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
     if (bytes <= kLargestSpanBytes / 2 || bytes > PTRDIFF_MAX) {
       return nullptr;
     }
-    const std::size_t others = region.mapped_bytes() - large.usable(address);
-    if (others + bytes > region.settings.limit_bytes) {
+    const std::size_t before = large.usable(address);
+    if (region.mapped_bytes() - before + bytes > region.settings.limit_bytes) {
       return nullptr;
     }
     void* const block = large.resize(address, bytes);
     if (C::kSecure && block != nullptr) {
       large.describe(block, bytes, origin, pool_->hardening);
     }
-    region.purge_above_peak();
+    if (bytes < before) {
+      region.purge_above_allowance();
+    } else if (block != nullptr) {
+      region.count_reused(large.last_new_bytes());
+      region.purge_above_peak();
+    }
     return block;
   }
   Superblock* const superblock = superblock_of(address);

@@ -167,9 +167,8 @@ class Heap {
     return bytes <= usable && (bytes >= usable / 2 || usable <= Classes::kGranule);
   }
 
-  // Allocates a block of any size; nullptr: out of memory. `zero`: it prefers memory that is zero;
-  // ask is_zero() afterwards.
-  void* allocate_slow(std::size_t bytes, bool zero = false);
+  // Allocates a block of any size; nullptr: out of memory.
+  void* allocate_slow(std::size_t bytes);
   // Allocates at a multiple of `alignment`, a power of two.
   void* allocate_aligned(std::size_t bytes, std::size_t alignment);
   // Returns whether the block that allocate_slow() just returned reads as zero already.
@@ -278,7 +277,7 @@ class Heap {
   bool refill(std::size_t class_number);
   void* allocate_class(std::size_t class_number, std::size_t bytes);
   void* allocate_span(std::size_t bytes);
-  void* allocate_large(std::size_t bytes, std::size_t alignment, bool zero = false);
+  void* allocate_large(std::size_t bytes, std::size_t alignment);
   void store_list(std::size_t class_number, BlockChain list);
   bool make_room();
   void shrink_idle_depot();

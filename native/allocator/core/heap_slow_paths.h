@@ -14,7 +14,7 @@
 namespace heapwright::alloc {
 
 template <Configuration C>
-void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
+void* Heap<C>::allocate_slow(std::size_t bytes) {
   zeroed_block_ = nullptr;
   if (bytes <= kLargestClassBytes - Cache::kMarkBytes) {
     return allocate_class(Classes::of(bytes + Cache::kMarkBytes), bytes);
@@ -24,7 +24,7 @@ void* Heap<C>::allocate_slow(std::size_t bytes, bool zero) {
       return span;
     }
   }
-  return allocate_large(bytes, 1, zero);
+  return allocate_large(bytes, 1);
 }
 
 template <Configuration C>
@@ -114,14 +114,14 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
 }
 
 template <Configuration C>
-void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zero) {
+void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
   if (bytes >= kAddressLimit || alignment >= kAddressLimit) {  // no freed memory could make room for it
     return nullptr;
   }
   if (may_empty_depots()) {
     empty_own_or_idle_depot();
   }
-  auto result = big_.allocate_large(bytes, alignment, zero);
+  auto result = big_.allocate_large(bytes, alignment);
   if (result.block == nullptr) {  // free memory may hold the address space, or count towards the limit
     trim();
     if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {
@@ -131,7 +131,7 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment, bool zer
     }
     big_.shrink_region();
     cache_.update_region_bounds();
-    result = big_.allocate_large(bytes, alignment, zero);
+    result = big_.allocate_large(bytes, alignment);
   }
   if (result.block != nullptr) {
     zeroed_block_ = result.reads_zero ? result.block : nullptr;

@@ -80,7 +80,7 @@ void Large::erase(Entry* entry) {
 
 std::size_t Large::guard_bytes() const { return guards ? platform::page_size() : 0; }
 
-void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
+void* Large::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t page = platform::page_size();
   bytes = round_up(bytes + (bytes == 0 ? 1 : 0), page);
   const std::size_t extra = alignment <= page ? 0 : alignment - page;
@@ -89,8 +89,8 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment, bool zero) {
     return nullptr;
   }
   if (guard == 0) {
-    if (void* const kept = reuse(bytes, alignment, zero); kept != nullptr) {
-      clean_ = zero;
+    if (void* const kept = reuse(bytes, alignment); kept != nullptr) {
+      clean_ = false;
       return kept;
     }
   }
@@ -249,10 +249,8 @@ std::size_t Large::find_kept(std::size_t bytes, std::size_t alignment) const {
 }
 
 // Allocates from a kept range. One that is too short grows. What the block does not need stays
-// kept, unless it is less than an eighth of the block. Returns nullptr if no range fits. `zero`: the
-// memory returns to the kernel first. Filling it with zeros would touch pages that the program may
-// never touch.
-void* Large::reuse(std::size_t bytes, std::size_t alignment, bool zero) {
+// kept, unless it is less than an eighth of the block. Returns nullptr if no range fits.
+void* Large::reuse(std::size_t bytes, std::size_t alignment) {
   const std::size_t best = find_kept(bytes, alignment);
   if (best == kept_count_) {
     return nullptr;
@@ -276,12 +274,8 @@ void* Large::reuse(std::size_t bytes, std::size_t alignment, bool zero) {
     keep({.address = found.address + bytes, .bytes = found.bytes - bytes, .move = found.move});
     found.bytes = bytes;
   }
-  auto* const block = reinterpret_cast<void*>(found.address);
-  if (zero) {
-    platform::purge(block, found.bytes);
-  }
   insert(found);
-  return block;
+  return reinterpret_cast<void*>(found.address);
 }
 
 // Changes the length of a mapping, which may move; without an address: no room.
@@ -301,6 +295,7 @@ Large::Entry Large::grow(const Entry& entry, std::size_t bytes) {
   Entry grown = {.address = entry.address, .bytes = entry.bytes + behind, .move = entry.move};
   grown = grown.bytes < bytes ? remap(grown, bytes) : grown;
   const std::size_t used = grown.address == 0 ? 0 : std::min(behind, bytes - entry.bytes);
+  new_bytes_ = bytes - entry.bytes - used;
   if (used < behind) {
     keep({.address = end + used, .bytes = behind - used, .move = entry.move});
   }
@@ -315,12 +310,18 @@ void* Large::resize(void* block, std::size_t bytes) {
     return entry == nullptr ? nullptr : block;
   }
   if (!guards) {
-    const Entry resized = bytes > entry->bytes ? grow(*entry, bytes) : remap(*entry, bytes);
-    if (resized.address != 0) {
+    const Entry before = *entry;
+    const Entry after = bytes > before.bytes
+                            ? grow(before, bytes)
+                            : Entry{.address = before.address, .bytes = bytes, .move = before.move};
+    if (after.address != 0) {
       erase(entry);
-      insert(resized);
+      insert(after);
     }
-    return reinterpret_cast<void*>(resized.address);
+    if (bytes < before.bytes) {
+      keep({.address = before.address + bytes, .bytes = before.bytes - bytes, .move = before.move});
+    }
+    return reinterpret_cast<void*>(after.address);
   }
   const std::size_t before = entry->bytes;
   void* moved = block;

@@ -34,9 +34,8 @@ namespace heapwright::alloc {
 
 class Large {
  public:
-  // Allocates a block; nullptr: out of memory. `alignment` is a power of two. `zero`: memory that
-  // reads as zero is preferred. last_was_clean() then tells whether it does.
-  void* allocate(std::size_t bytes, std::size_t alignment, bool zero = false);
+  // Allocates a block; nullptr: out of memory. `alignment` is a power of two.
+  void* allocate(std::size_t bytes, std::size_t alignment);
   // Returns the usable bytes, or 0 if no block begins here.
   [[nodiscard]] std::size_t usable(const void* block) const;
   struct Mapping {
@@ -54,11 +53,12 @@ class Large {
   // none is kept. `bytes` is a multiple of the page size.
   std::size_t drop_oldest(std::size_t bytes = SIZE_MAX);
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
-  // Whether the memory of the last allocate() has not been used since the kernel gave it, and how
-  // much of it the kernel gave anew.
+  // Whether the memory of the last allocate() has not been used since the kernel gave it; and how
+  // much the kernel gave anew to the last allocate(), or to the last resize() that made a block longer.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] std::size_t last_new_bytes() const { return new_bytes_; }
-  // Resizes a block, which may move; nullptr and no change if there is no room.
+  // Resizes a block, which may move; nullptr and no change if there is no room. What it gives up is
+  // kept.
   void* resize(void* block, std::size_t bytes);
 
   // Hardened builds: describe() records the requested bytes and the origin, and writes the canary
@@ -107,7 +107,7 @@ class Large {
   void keep(Entry entry);
   Entry take_kept(std::size_t i);
   Entry remap(Entry entry, std::size_t bytes);
-  void* reuse(std::size_t bytes, std::size_t alignment, bool zero);
+  void* reuse(std::size_t bytes, std::size_t alignment);
   Entry grow(const Entry& entry, std::size_t bytes);
   [[nodiscard]] std::size_t guard_bytes() const;
   bool make_room();

@@ -64,8 +64,15 @@ class Library {
   }
   void* allocate_zeroed(std::size_t bytes) {
     return with_heap([=](Heap<C>& heap) {
-      void* const block = heap.allocate_slow(bytes, true);
-      return block == nullptr || heap.is_zero(block) ? block : std::memset(block, 0, bytes);
+      void* const block = heap.allocate_slow(bytes);
+      if (block == nullptr || heap.is_zero(block)) {
+        return block;
+      }
+      if (bytes <= kLargestSpanBytes) {
+        return std::memset(block, 0, bytes);
+      }
+      platform::clear(block, bytes);
+      return block;
     });
   }
   std::size_t usable(const void* address) {

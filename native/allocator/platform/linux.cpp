@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -39,6 +40,7 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #define MADV_DONTNEED_LOCKED 24  // Linux 5.18
 #endif
 constexpr std::size_t kMaxPages = 512;
+using PageStates = std::array<unsigned char, kMaxPages>;  // of mincore: bit 0 says whether it is in memory
 
 class KeepErrno {
  public:
@@ -122,6 +124,33 @@ void purge(void* address, std::size_t bytes) {
   }
 }
 
+void clear(void* address, std::size_t bytes) {
+  const KeepErrno keep;
+  const std::size_t page = page_size();
+  PageStates pages;  // NOLINT(cppcoreguidelines-pro-type-member-init): the kernel fills it
+  auto* at = static_cast<char*>(address);
+  while (bytes >= page) {
+    const std::size_t count = std::min(bytes / page, kMaxPages);
+    if (mincore(at, count * page, pages.data()) != 0) {
+      pages.fill(1);
+    }
+    for (std::size_t i = 0; i < count;) {
+      const bool resident = (pages[i] & 1U) != 0;
+      const std::size_t first = i;
+      while (i < count && ((pages[i] & 1U) != 0) == resident) {
+        ++i;
+      }
+      char* const run = at + first * page;
+      if (resident || !discard(run, (i - first) * page)) {  // a page without memory may have been swapped out
+        std::memset(run, 0, (i - first) * page);
+      }
+    }
+    at += count * page;
+    bytes -= count * page;
+  }
+  std::memset(at, 0, bytes);
+}
+
 void protect(void* address, std::size_t bytes) {
   const KeepErrno keep;
   mprotect(address, bytes, PROT_NONE);
@@ -141,8 +170,7 @@ bool collapse(void* address, std::size_t bytes) {
 
 std::size_t resident_pages(void* address, std::size_t bytes) {
   const KeepErrno keep;
-  std::array<unsigned char, kMaxPages>
-      pages;  // NOLINT(cppcoreguidelines-pro-type-member-init): the kernel fills it
+  PageStates pages;  // NOLINT(cppcoreguidelines-pro-type-member-init): the kernel fills it
   const std::size_t count = bytes / page_size();
   if (count > kMaxPages || mincore(address, bytes, pages.data()) != 0) {
     return 0;

@@ -152,6 +152,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *_large("large-many", "min=32", "max=512", "held=2000", steps=300_000),
     *_large("large-buffers", "min=32", "max=256", "held=4", steps=2_000_000),
     *_large("large-changing", "min=1024", "max=4096", "held=1", steps=40_000),
+    *_large("large-zeroed", "min=1024", "max=4096", "held=1", "zeroed=1", steps=40_000),
     Benchmark("thread-exit", "thread-exit", "bench-thread-exit", memory="rss_bytes"),
     Benchmark("fork-storm", "fork-storm", "bench-fork-storm"),
     Benchmark("startup", "startup", "bench-startup", scope="one", memory="empty_rss_bytes"),

@@ -71,17 +71,16 @@ TEST_F(LargeTest, WhatIsKeptIsUsedAgain) {
   EXPECT_EQ(large.last_new_bytes(), page * 100) << "it grew";
 }
 
-// A block of zeros takes a kept mapping as well: otherwise calloc and free in turn would keep more
-// and more of them.
-TEST_F(LargeTest, WhereZerosAreAskedForTheMemoryReturnsFirst) {
-  for (int i = 0; i < 20; ++i) {
-    auto* const block = static_cast<char*>(large.allocate(page * 300, 1, true));
-    ASSERT_TRUE(large.last_was_clean());
-    ASSERT_EQ(test::resident(block, 300 * page), 0U);
-    std::memset(block, 1, page * 300);
-    large.free(block);
-    ASSERT_EQ(large.kept_bytes(), 300 * page);
-  }
+TEST_F(LargeTest, ABlockThatShrinksKeepsTheRestToGrowAgain) {
+  auto* const block = static_cast<char*>(large.allocate(page * 300, 1));
+  std::memset(block, 1, page * 300);
+  EXPECT_EQ(large.resize(block, page * 100), block);
+  EXPECT_EQ(large.bytes(), page * 100);
+  EXPECT_EQ(large.kept_bytes(), page * 200);
+  EXPECT_EQ(large.resize(block, page * 300), block);
+  EXPECT_EQ(large.kept_bytes(), 0U);
+  EXPECT_EQ(test::resident(block, 300 * page), 300 * page);
+  blocks = {block};
 }
 
 TEST_F(LargeTest, AnAlignedBlockUsesTheKeptRangeOfTheLast) {
@@ -217,7 +216,7 @@ TEST_F(LargeTest, RandomSizesKeepBlocksApart) {
     const std::size_t chosen = live.empty() ? 0 : random() % live.size();
     if (live.size() < 6 || random() % 3 == 0) {
       const std::size_t alignment = random() % 4 == 0 ? 32 * page : 1;
-      auto* const block = static_cast<unsigned char*>(large.allocate(bytes, alignment, random() % 5 == 0));
+      auto* const block = static_cast<unsigned char*>(large.allocate(bytes, alignment));
       ASSERT_NE(block, nullptr);
       ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % alignment, 0U);
       live.push_back({block, large.usable(block), mark});

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 namespace heapwright::alloc::platform {
 namespace {
@@ -44,6 +46,31 @@ TEST(Platform, PurgedMemoryReadsAsZeroThoughItIsLocked) {
   EXPECT_EQ(resident_pages(here, page_size()), can_purge ? 0U : 1U);
   EXPECT_EQ(here[7], 0);
   EXPECT_TRUE(unmap(here, page_size()));
+}
+
+TEST(Platform, ClearedMemoryReadsAsZeroAndUntouchedPagesStaySo) {
+  const std::size_t page = page_size();
+  constexpr std::size_t kPages = 1100;  // more than mincore is asked for at once
+  auto* const here = static_cast<char*>(map(kPages * page));
+  std::size_t touched = 0;
+  for (std::size_t i = 0; i < kPages; i += i < 300 ? 1 : 7) {
+    std::memset(here + i * page, 1, page);
+    ++touched;
+  }
+  const std::size_t bytes = (kPages - 1) * page + 10;  // the rest of the last page is not cleared
+  std::memset(here + (kPages - 1) * page, 1, page);
+  errno = 77;
+  clear(here, bytes);
+  EXPECT_EQ(errno, 77);
+  std::size_t resident = 0;
+  for (std::size_t i = 0; i < kPages; ++i) {
+    resident += resident_pages(here + i * page, page);
+  }
+  EXPECT_GE(resident, touched);
+  EXPECT_LE(resident, touched + 1);
+  EXPECT_TRUE(std::all_of(here, here + bytes, [](char c) { return c == 0; }));
+  EXPECT_EQ(here[bytes], 1);
+  EXPECT_TRUE(unmap(here, kPages * page));
 }
 
 TEST(Platform, FindsAVariableByItsWholeName) {

@@ -187,7 +187,7 @@ class Heaps {
     add(block != nullptr ? block : heap.allocate_slow(bytes), bytes, 1, heap);
   }
   void take_zeroed(std::size_t bytes, Heap<C>& heap) {
-    void* const block = heap.allocate_slow(bytes, true);
+    void* const block = heap.allocate_slow(bytes);
     if (block != nullptr && heap.is_zero(block)) {
       PROMISE(holds(static_cast<unsigned char*>(block), std::min<std::size_t>(bytes, 100'000), 0));
     }
