@@ -1,5 +1,5 @@
-// Where the compiler puts code: the fast paths inline, the cold ones out of line and small. Only a few pages of
-// an allocator's code stay in memory, and so in the caches, if the rarely used code is not mixed with the rest.
+// Says where the compiler puts code: fast paths inline, rarely used functions out of line and small.
+// A program then keeps fewer pages of an allocator's code in memory.
 #pragma once
 
 #define HEAPWRIGHT_INLINE __attribute__((always_inline)) inline

@@ -118,7 +118,7 @@ class Large {
   std::size_t capacity_ = 0;  // a power of two
   std::size_t count_ = 0;
   std::size_t bytes_ = 0;
-  std::array<Entry, kMaxKept> kept_{};  // kept ranges, the oldest first; no two touch
+  std::array<Entry, kMaxKept> kept_{};  // kept ranges, the oldest first; two of one move do not touch
   std::size_t kept_count_ = 0;
   std::size_t kept_bytes_ = 0;
   std::uint32_t moves_ = 0;

@@ -19,8 +19,8 @@
 // Purging. Free superblocks and freed large blocks keep their memory as long as it is at most the
 // allowance: a quarter of the memory in use, and at least `keep_bytes` (2 MiB). When there is more,
 // the region purges free superblocks or unmaps freed large blocks at once, down to half of the
-// allowance: the oldest of the kind that holds more. So memory falls without a clock, a thread or another
-// call, even in a process that becomes idle.
+// allowance: the oldest of the kind that holds more. So memory falls without a clock, a thread or
+// another call, even in a process that becomes idle.
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
