@@ -29,7 +29,7 @@ def said(name: str, env: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", ["exgen", "exgen-secure", "reaper", "reaper-secure"])
-def test_it_comes_with_heapwright(name: str) -> None:
+def test_our_allocators_come_with_heapwright(name: str) -> None:
     found = find_allocators()[name]
     assert found.bundled
     assert found.version == __version__
@@ -38,7 +38,7 @@ def test_it_comes_with_heapwright(name: str) -> None:
     assert said(name, {}) == ""
 
 
-def test_nothing_else_does() -> None:
+def test_no_other_allocator_comes_with_heapwright() -> None:
     assert {name for name, one in find_allocators().items() if one.bundled} <= set(registry.OURS)
 
 

@@ -40,7 +40,7 @@ def sweep(program: Callable[..., Path], name: str) -> list[str]:
     return [*words, "--study", name, "--", str(program("mapping_calls"))]
 
 
-def test_through_files_as_on_this_machine(shell: Shell, program: Callable[..., Path]) -> None:
+def test_a_sweep_through_job_files_equals_one_on_this_machine(shell: Shell, program: Callable[..., Path]) -> None:
     assert shell(*sweep(program, "here.study")).returncode == 0
     left, rounds = shell.count("plan", "jobs", *sweep(program, "files.study")), 0
     while left:

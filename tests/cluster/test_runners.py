@@ -102,7 +102,7 @@ def test_the_default_may_fail_now_and_then(make: Make, tmp_path: Path) -> None:
     assert (found.outcome.failure, found.retried) == ("", ("exit status 1",))
 
 
-def test_what_nobody_wants_any_more_stops(make: Make, tmp_path: Path) -> None:
+def test_jobs_of_a_closed_runner_stop(make: Make, tmp_path: Path) -> None:
     log = tmp_path / "pids"
     runner = make(f"echo $$ >>{log}; [ $SETTING = 1 ] || exec sleep 1000")
     runner.submit(Work((job(1), job(2))))

@@ -40,11 +40,11 @@ def test_where_huge_pages_are_forbidden_there_is_no_answer(meter: Path) -> None:
     assert json.loads(done.stdout) is None
 
 
-def test_few_pages_are_no_answer() -> None:
+def test_a_single_page_gives_no_answer() -> None:
     assert measure_cold_pages(1) is None
 
 
-def test_the_sentence() -> None:
+def test_the_sentence_says_whether_huge_pages_were_cold() -> None:
     found = {"pages": 64, "first_touch_s": 0.0048, "again_s": 0.00025, "slow_pages": 60, "cold": True}
     assert cold_sentence(found) == (
         "Huge pages were cold before the runs: the first touch of one took 4.8 ms, the next 0.25 ms"

@@ -83,7 +83,7 @@ def test_a_run_that_ends_before_is_whole() -> None:
     assert (found.cut, found.exit_code) == (False, 3)
 
 
-def test_what_can_be_compared() -> None:
+def test_a_prefix_of_a_time_compares_memory_only() -> None:
     timed, marked = Prefix(seconds=2), Prefix(output="x")
     assert [timed.compares(m) for m in ("peak_rss_bytes", "cpu_s", "minor_faults")] == [True, False, False]
     assert all(marked.compares(m) for m in ("peak_rss_bytes", "cpu_s", "minor_faults"))

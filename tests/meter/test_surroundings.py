@@ -130,7 +130,7 @@ def test_it_needs_no_privilege(public: Meter) -> None:
         assert ran.ledger["processes"] == 2
 
 
-def test_no_process_left_to_start(public: Meter) -> None:
+def test_a_meter_that_cannot_start_a_process_says_so(public: Meter) -> None:
     needs.root("run as a user of its own")
 
     def one_process() -> None:

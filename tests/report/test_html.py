@@ -110,7 +110,7 @@ def test_nothing_is_loaded_from_anywhere(state: StudyView, tmp_path: Path) -> No
     assert not re.search(r"url\((?!#)|@import", text)
 
 
-def test_what_people_write_stays_text(tmp_path: Path) -> None:
+def test_html_in_a_users_text_is_escaped(tmp_path: Path) -> None:
     hostile = view(
         command=[HOSTILE, "--x"],
         reproduce=["heapwright", "tune", "--", HOSTILE],
@@ -264,7 +264,7 @@ def test_picks_of_an_unfinished_confirmation_are_no_claims(tmp_path: Path) -> No
     assert "Paste this" not in text
 
 
-def test_what_did_not_hold_up_is_not_for_pasting(tmp_path: Path) -> None:
+def test_a_gain_that_was_not_confirmed_has_nothing_to_paste(tmp_path: Path) -> None:
     text = said(written(tmp_path, ALL["nothing held up"]()))
     assert "Finished: nothing is proven" in text
     assert "The best of them were not better than the default on fresh runs" in text
@@ -381,7 +381,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         (b"\xff\xfe", "cannot read"),
     ],
 )
-def test_extract_of_something_else(content: bytes | None, message: str, tmp_path: Path) -> None:
+def test_extract_refuses_a_file_that_is_no_report(content: bytes | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     if content is not None:
         path.write_bytes(content)

@@ -102,7 +102,7 @@ def test_what_to_paste_is_one_line_however_long() -> None:
     assert f"  export GLIBC_TUNABLES={long['GLIBC_TUNABLES']}\n" in text
 
 
-def test_the_summary_says_what_it_must() -> None:
+def test_the_summary_has_the_claim_the_table_and_the_lines_to_paste() -> None:
     text = " ".join(shown(view()).split())
     found = view()
     assert found.claim in text

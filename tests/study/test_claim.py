@@ -137,7 +137,7 @@ def test_a_gain_at_a_steep_price_is_shipped_by_name_only() -> None:
     )
 
 
-def test_a_studys_claim() -> None:
+def test_the_claim_of_a_study_names_its_best_pick() -> None:
     good = pick("time", memory(1.0, "same"), cpu(0.8, "better"))
     assert study_claim({"time": good}, OBJECTIVES, confirmed=True).startswith(
         "With glibc's mxfast=0: CPU time 20.0% lower"

@@ -300,7 +300,7 @@ def candidates(costs: list[float], runs: int = 1) -> dict[int, Candidate]:
     }
 
 
-def test_agreement_in_figures() -> None:
+def test_the_agreement_of_replays_and_program_is_judged_by_rank() -> None:
     straight = candidates([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     few = check(straight, candidates([0.1, 0.2]), ["cpu_s"], {})
     assert (few.by_objective[0].verdict, few.fails) == ("few", "")

@@ -160,7 +160,7 @@ def test_words_after_the_dashes_are_the_targets(heapwright: Heapwright) -> None:
     assert done.out == "--json|--|a b|$HOME|*|"
 
 
-def test_stdin_is_empty(heapwright: Heapwright) -> None:
+def test_a_command_has_empty_stdin_by_default(heapwright: Heapwright) -> None:
     assert heapwright("measure", "-q", "--", "cat").out == ""
 
 

@@ -54,7 +54,7 @@ def alone(command: list[str], folder: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_measured(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
+def test_a_stubborn_program_is_measured(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
     command = stubborn(act)
     expected = alone(command, heapwright.folder)
     done = heapwright("measure", "--json", "m.json", "-q", "--", *command)
@@ -67,7 +67,7 @@ def test_measured(act: str, heapwright: Marked, stubborn: Callable[[str], list[s
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_recorded(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
+def test_a_stubborn_program_is_recorded(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
     command = stubborn(act)
     expected = alone(command, heapwright.folder)
     done = heapwright("record", "-o", "t.hwt", "--", *command)
@@ -81,7 +81,7 @@ def test_recorded(act: str, heapwright: Marked, stubborn: Callable[[str], list[s
 
 
 @pytest.mark.parametrize("act", [needs.long_unless(act == "closes", act) for act in ACTS])
-def test_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]]) -> None:
+def test_a_stubborn_program_is_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]]) -> None:
     command = stubborn(act, 0)
     alone(command, heapwright.folder)
     done = heapwright(*TUNE, "--study", "s.study", "--json", "t.json", "--", *command)
