@@ -87,4 +87,4 @@ def test_what_cannot_be_used_is_one_line(shell: Shell, program: Callable[..., Pa
     (shell.folder / "jobs/plan.json").write_text(json.dumps(plan))
     done = shell("run-one", "jobs", "0")
     assert done.returncode == 1
-    assert done.stderr.startswith("heapwright: this machine cannot run it: it has heapwright ")
+    assert done.stderr.startswith("heapwright: this machine cannot run the block: it has heapwright ")
