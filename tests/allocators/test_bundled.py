@@ -105,7 +105,7 @@ def test_settings_share_a_variable_and_the_library_is_preloaded() -> None:
     assert space.render(space.default, {}).env == {"LD_PRELOAD": exgen.preload}
 
 
-def test_what_is_preloaded_already_is_not_preloaded_twice() -> None:
+def test_a_library_is_not_preloaded_twice() -> None:
     assert preloading("/a.so", {}) == {"LD_PRELOAD": "/a.so"}
     assert preloading("/a.so", {"LD_PRELOAD": "/b.so:/a.so"}) == {"LD_PRELOAD": "/a.so:/b.so"}
     assert preloading("", {"LD_PRELOAD": "/b.so"}) == {}

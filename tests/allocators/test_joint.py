@@ -130,7 +130,7 @@ def test_joining_one_space_returns_it() -> None:
     assert join([toy("a")]) == toy("a")
 
 
-def test_what_of_others_is_set_means_nothing() -> None:
+def test_settings_of_other_allocators_have_no_effect() -> None:
     space = join([toy("a"), toy("b")])
     # gates of a, b | allocator | a.same, a.shut | b.same, b.shut
     assert space.sizes == (1, 1, 1, 4, 2, 4, 2)

@@ -62,7 +62,7 @@ def test_a_hazard_names_the_values_that_have_it(name: str, key: str, harmless: l
 
 @pytest.mark.parametrize(("name", "version"), [(n, v) for n, versions in VERSIONS.items() for v in versions])
 @pytest.mark.parametrize("expert", [False, True])
-def test_it_is_a_space_for_every_version(name: str, version: str, expert: bool) -> None:
+def test_every_version_has_a_valid_space(name: str, version: str, expert: bool) -> None:
     keys = [p.key for p in build_space(bundled_space(name), Context(version, 2, True, expert)).params]
     assert keys
     assert len(set(keys)) == len(keys)

@@ -77,7 +77,7 @@ def test_settings_reach_python_shells_and_perl() -> None:
         assert texts(name) == ["", "", ""], name
 
 
-def test_what_cannot_be_read_is_left_to_the_run(tmp_path: Path, dynamic: str) -> None:
+def test_an_unreadable_program_is_left_to_the_run(tmp_path: Path, dynamic: str) -> None:
     (tmp_path / "text").write_text("no program")
     (tmp_path / "short").write_bytes(Path(dynamic).read_bytes()[:200])
     (tmp_path / "empty").write_text("#!")

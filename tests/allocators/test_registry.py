@@ -127,7 +127,7 @@ def test_a_program_without_a_loader_has_none(tmp_path: Path, program: Callable[.
         assert effective_glibc(path, {"top_pad": "1"}, {}) == {}
 
 
-def test_nothing_set_nothing_probed() -> None:
+def test_without_settings_the_loader_is_not_asked() -> None:
     assert effective_glibc(sys.executable, {}, {}) == {}
 
 

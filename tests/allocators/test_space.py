@@ -105,7 +105,7 @@ def test_settings_are_joined_into_one_variable() -> None:
     assert rendered.env == {"TOY": "toy.threshold=32:toy.count=1"}
 
 
-def test_what_the_user_has_set_otherwise_stays() -> None:
+def test_the_users_other_settings_stay() -> None:
     env = toy_space().environment({"count": "5"}, {"TOY": "toy.other=1:toy.counter=2"})
     assert env == {"TOY": "toy.other=1:toy.counter=2:toy.count=5"}
 

@@ -230,7 +230,7 @@ def test_a_number_comes_from_the_output_of_a_command() -> None:
         of_command("x")
 
 
-def test_what_a_command_prints_or_starts_ends_no_canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_number_cannot_end_the_canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_command("x=printf '\\377' # {group}")[2]() == (None, None)
     monkeypatch.setattr("heapwright.canary.sources.TIMEOUT_S", 0.3)
     mark = tmp_path / "late"

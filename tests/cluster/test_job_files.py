@@ -75,7 +75,7 @@ def test_a_search_on_replays_through_files(shell: Shell, program: Callable[..., 
     assert (shell.folder / "s.html").exists()
 
 
-def test_what_cannot_be_used_is_one_line(shell: Shell, program: Callable[..., Path]) -> None:
+def test_invalid_plans_and_blocks_are_one_line(shell: Shell, program: Callable[..., Path]) -> None:
     assert shell("run-one", "nowhere", "0").stderr.count("\n") == 1
     assert shell("plan", "jobs").returncode == 2
     assert shell.count("plan", "jobs", *sweep(program, "s.study")) == 1

@@ -86,7 +86,7 @@ def test_every_job_of_every_block_once_and_in_order_within_it(make: Make) -> Non
     assert {r.host or this_host() for r in found} == {this_host()}
 
 
-def test_what_fails_on_one_input_is_not_run_on_the_block_s_others(make: Make) -> None:
+def test_a_configuration_that_fails_on_one_input_is_not_run_on_others(make: Make) -> None:
     runner = make('[ "$SETTING" != 2 ] || exit 3')
     found = results(runner, Work((job(1), job(2), job(1, TWO), job(2, TWO))))
     assert [(r.job.config, r.job.input.name, r.outcome.failure) for r in found] == [

@@ -42,7 +42,7 @@ def refusal(path: Path) -> str:
         (b"!<arch>\nnonsense", "damaged archive"),
     ],
 )
-def test_what_cannot_be_judged_says_so(tmp_path: Path, content: bytes, says: str) -> None:
+def test_files_that_cannot_be_judged_are_refused_with_a_reason(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "x").write_bytes(content)
     assert says in refusal(tmp_path / "x")
 

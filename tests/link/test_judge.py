@@ -92,7 +92,7 @@ def test_a_parallel_region_of_openmp_starts_threads(compile_: Build) -> None:
 UNREACHED = "#include <pthread.h>\nvoid spawn(void){pthread_t t;pthread_create(&t,0,0,0);}\nint main(){return 0;}"
 
 
-def test_what_is_not_reached_proves_nothing(compile_: Build) -> None:
+def test_a_function_that_is_not_reached_proves_nothing(compile_: Build) -> None:
     assert one(compile_("a.c", UNREACHED, "-ffunction-sections")).verdict == "single"
     assert one(compile_("b.c", UNREACHED)).verdict == "multi"  # one section: calls in it leave no trace
     called = UNREACHED.replace("return 0", "spawn();return 0")
@@ -110,7 +110,7 @@ def test_what_is_not_reached_proves_nothing(compile_: Build) -> None:
     ],
     ids=["table", "constructor", "destructor", "named section"],
 )
-def test_what_is_reached_indirectly_counts(compile_: Build, way: str) -> None:
+def test_a_function_that_is_reached_indirectly_counts(compile_: Build, way: str) -> None:
     source = UNREACHED.split("int main")[0] + way
     assert one(compile_("a.c", source, "-ffunction-sections", "-fdata-sections")).verdict == "multi"
 

@@ -33,7 +33,7 @@ def test_some_pages_are_touched_twice(tmp_path: Path) -> None:
     assert faults is None or faults >= found["pages"] // 2
 
 
-def test_where_huge_pages_are_forbidden_there_is_no_answer(meter: Path) -> None:
+def test_forbidden_huge_pages_give_no_answer(meter: Path) -> None:
     words: list[str | Path] = [meter, "--", sys.executable, "-c", MEASURE]
     env = {**os.environ, "HEAPWRIGHT_HUGE_PAGES": "never"}
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)

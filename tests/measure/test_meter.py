@@ -122,7 +122,7 @@ def test_a_daemon_belongs_to_the_run() -> None:
 
 
 @pytest.mark.parametrize("command", [["no-such-program"], ["/no/such/program"], ["/"], ["/etc/passwd"]])
-def test_what_cannot_be_started_is_one_line(command: list[str]) -> None:
+def test_a_command_that_cannot_be_started_is_one_line(command: list[str]) -> None:
     with pytest.raises(HeapwrightError) as caught:
         run_metered(command, PLAIN)
     assert command[0] in caught.value.message
@@ -242,7 +242,7 @@ def test_no_file_descriptor_is_left_open() -> None:
     assert subprocess._active == []  # type: ignore[attr-defined]
 
 
-def test_what_the_kernel_counts_is_compared_without_stopping_the_program() -> None:
+def test_metrics_of_the_kernel_need_only_polling() -> None:
     assert least_intrusive_backend("auto", ["peak_rss_bytes", "cpu_s"], massif=False) == "poll"
     assert least_intrusive_backend("notify", ["peak_rss_bytes", "cpu_s"], massif=False) == "notify"
     proportional = ["peak_pss_bytes", "mean_pss_bytes", "cgroup_peak_bytes", "cpu_s"]

@@ -85,7 +85,7 @@ def test_a_run_that_ends_otherwise_has_no_count() -> None:
 
 
 @needs_valgrind
-def test_what_runs_otherwise_under_callgrind_is_not_counted(
+def test_a_program_that_behaves_otherwise_under_callgrind_is_not_counted(
     meter: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))

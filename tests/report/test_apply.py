@@ -271,7 +271,7 @@ def test_the_claim_stays_in_one_comment(fmt: str) -> None:
 
 
 @pytest.mark.parametrize("fmt", sorted(FORMATS))
-def test_where_nothing_is_proven_nothing_is_set(fmt: str, tmp_path: Path) -> None:
+def test_without_a_proven_gain_no_setting_is_printed(fmt: str, tmp_path: Path) -> None:
     text = render(Config(1, "glibc", {}, {}), fmt, ["true"], "No proven improvement: keep the default.")
     assert "keep the default" in text
     assert "GLIBC_TUNABLES" not in text

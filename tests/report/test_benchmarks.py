@@ -147,7 +147,7 @@ def test_figures_name_all_allocators_and_tell_them_apart() -> None:
     assert len(looks) == len(names)
 
 
-def test_what_was_not_measured_is_not_drawn() -> None:
+def test_values_that_were_not_measured_are_not_drawn() -> None:
     found = suite("server", threads=(2,))
     assert set(figures(found)) == {"all", "server-time"}
     for cell in found.cells.values():

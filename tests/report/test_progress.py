@@ -69,7 +69,7 @@ def test_a_note_comes_after_the_runs_before_it(capsys: pytest.CaptureFixture[str
     ]
 
 
-def test_what_is_left_of_a_phase_that_may_end_early(
+def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]

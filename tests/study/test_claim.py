@@ -211,7 +211,7 @@ def faster(settings: dict[str, str], _input: str) -> dict[str, float]:
 SHORT = {"method": "sobol", "evaluations": 12, "pairs_min": 6, "pairs_max": 10}
 
 
-def test_what_a_finished_study_ships(tuning: Callable[..., Tuning]) -> None:
+def test_a_finished_study_ships_its_recommended_pick(tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(effect=faster), options=SHORT)
     view = study.go()
     assert chosen_config(view, None).settings == {"cache": "0"}

@@ -179,7 +179,7 @@ def test_drift_does_not_look_like_shape(sweeping: Any) -> None:
     assert max(abs(math.log(r or 0.0)) for r in ratios) < 0.005
 
 
-def test_what_fails_is_a_gap(sweeping: Any) -> None:
+def test_a_point_that_fails_is_a_gap(sweeping: Any) -> None:
     world = World(effect=valley, fails=lambda s: "killed by SIGSEGV" if s.get("size") in ("8", "16") else "")
     sweep = sweeping(world, "size:1:1024:1")
     sweep.go()

@@ -237,7 +237,7 @@ def test_another_machine_is_refused(begin: Callable[..., Options], monkeypatch: 
     ("name", "value"),
     [("TOY", "toy.cache=3"), ("LD_PRELOAD", ""), ("MALLOC_ARENA_MAX", "2"), ("MALLOC_TOP_PAD_", "65536")],
 )
-def test_what_else_rules_malloc_must_be_as_it_was(
+def test_a_change_of_other_malloc_variables_is_refused(
     name: str, value: str, begin: Callable[..., Options], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(name, raising=False)

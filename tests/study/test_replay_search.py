@@ -252,7 +252,7 @@ def test_replays_asked_for_are_used_whatever_they_tell(
     assert "fails" in {a.verdict for a in view.proxy.agreement}, "and it is said"
 
 
-def test_what_a_replay_cannot_tell_is_searched_on_the_program(tuning: Callable[..., Tuning]) -> None:
+def test_objectives_that_replays_do_not_measure_are_searched_on_the_program(tuning: Callable[..., Tuning]) -> None:
     study = tuning(
         World(effect=effect, extra={"major_faults": 3.0}), options={**SHORT, "objectives": ("major_faults",)}
     )

@@ -178,7 +178,7 @@ def test_a_study_of_several_allocators_that_proves_nothing_leaves_the_plain_link
     assert "nothing is proven better" in found["why"]
 
 
-def test_what_links_no_program_is_run_as_it_is(heapwright: Heapwright) -> None:
+def test_commands_that_link_no_program_run_unchanged(heapwright: Heapwright) -> None:
     (heapwright.folder / "p.cpp").write_text("int p() { return 0; }\n")
     for words in (["-c", "p.cpp"], ["-E", "p.cpp"], ["-shared", "-fPIC", "p.cpp", "-o", "libp.so"]):
         plain = run(heapwright.folder, "g++", *words)
@@ -248,7 +248,7 @@ def test_a_link_by_a_response_file_gets_an_allocator(heapwright: Heapwright) -> 
     ],
     ids=["hidden", "sanitizer", "own"],
 )
-def test_where_it_cannot_be_the_link_is_the_plain_one(
+def test_a_program_that_cannot_have_an_allocator_gets_the_plain_link(
     heapwright: Heapwright, words: list[str], source: str, says: str
 ) -> None:
     (heapwright.folder / "a.cpp").write_text(source)
@@ -263,7 +263,7 @@ def test_where_it_cannot_be_the_link_is_the_plain_one(
     assert "linked" not in judged(heapwright, "a")
 
 
-def test_another_machine_is_linked_as_it_is(heapwright: Heapwright) -> None:
+def test_a_program_for_another_machine_gets_the_plain_link(heapwright: Heapwright) -> None:
     (heapwright.folder / "a.c").write_text("int main(void){return 0;}")
     if run(heapwright.folder, "gcc", "-m32", "a.c", "-o", "x").returncode:
         needs.missing("gcc-multilib")

@@ -174,7 +174,7 @@ def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[...
 
 
 @pytest.mark.long
-def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
+def test_the_printed_setting_takes_effect(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
     command = str(program("mapping_calls"))
     plain = measured(heapwright, "--", command)["runs"][0]["mapping_calls"]
     env = heapwright("apply", study.name)

@@ -236,7 +236,7 @@ def test_run_keeps_what_the_file_sets_beside_the_setting(study: str, heapwright:
 
 
 @needs.with_command("redis-server")
-def test_another_server_on_the_same_port(heapwright: Heapwright) -> None:
+def test_another_server_on_the_same_port_is_refused(heapwright: Heapwright) -> None:
     """Regression: a redis that already listened answered the ready command and took the load of the one started."""
     port = free_port()
     client = ["redis-cli", "-p", str(port)]

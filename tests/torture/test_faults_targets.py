@@ -95,7 +95,9 @@ def test_a_stubborn_program_is_tuned(act: str, heapwright: Marked, stubborn: Cal
 
 
 @pytest.mark.long  # the meter waits several times for some seconds before it kills the target
-def test_what_ignores_every_signal_is_ended_in_time(heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
+def test_a_program_that_ignores_signals_is_ended_in_time(
+    heapwright: Marked, stubborn: Callable[[str], list[str]]
+) -> None:
     done = heapwright("measure", "--timeout", "1", "--json", "m.json", "-q", "--", *stubborn("endures"))
     assert done.status == 128 + signal.SIGKILL
     (run,) = json.loads((heapwright.folder / "m.json").read_text())["runs"]
@@ -106,7 +108,7 @@ def test_what_ignores_every_signal_is_ended_in_time(heapwright: Marked, stubborn
     assert not heapwright.left()
 
 
-def test_what_ignores_every_signal_ends_with_us(
+def test_a_program_that_ignores_signals_ends_with_heapwright(
     heapwright: Marked, stubborn: Callable[[str], list[str]], long: bool
 ) -> None:
     """When `tune` is killed, even while the meter starts, its targets end too, whichever signals they ignore."""

@@ -120,7 +120,7 @@ def test_the_scales_multiply_live_bytes_and_events(trace: Path, tmp_path: Path) 
     assert long["events"] > 2 * plain["events"]
 
 
-def test_it_is_replayed_like_any_trace(trace: Path, tmp_path: Path) -> None:
+def test_a_synthetic_trace_is_replayed_like_any_trace(trace: Path, tmp_path: Path) -> None:
     heapwright("fit", trace, "-o", tmp_path / "m.json")
     told = synth(tmp_path / "m.json", "--allocator", "glibc", "--set", "arena_max=1", "-n", "2")
     assert len(told["runs"]) == 2

@@ -60,7 +60,7 @@ def test_threads_with_their_beginning_and_end(cases: Path, tmp_path: Path) -> No
     assert only(recorded(tmp_path, cases, "threads")).calls(thread=True) == expected
 
 
-def test_what_a_thread_does_after_its_end_is_not_lost(cases: Path, tmp_path: Path) -> None:
+def test_calls_of_a_thread_after_its_end_are_recorded(cases: Path, tmp_path: Path) -> None:
     """A key's destructor runs up to four times; ours has ended the thread before the last of them."""
     calls = only(recorded(tmp_path, cases, "destructors")).calls(thread=True)
     assert [line.split(": ")[1] for line in calls if "thread" not in line] == [
@@ -123,7 +123,7 @@ def test_all_processes_but_the_busiest_are_in_one_folder(tmp_path: Path) -> None
     assert [path.name for path in (tmp_path / "t.processes").iterdir()] == ["mine"], "stale traces are gone, no more"
 
 
-def test_it_says_in_one_line_where_the_other_processes_are(tmp_path: Path) -> None:
+def test_one_line_says_where_the_traces_of_other_processes_are(tmp_path: Path) -> None:
     done = heapwright_record("-o", "t.hwt", "--", "sh", "-c", "ls / >/dev/null; true", folder=tmp_path)
     lines = done.stderr.decode().splitlines()
     assert re.fullmatch(r"heapwright: t\.processes: 1 other process, [\d,]+ events in all", lines[-1]), lines

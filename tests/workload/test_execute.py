@@ -86,13 +86,13 @@ def test_a_failure_keeps_the_last_words(script: str, failure: str, make: Make) -
     assert run(make(script)).failure == failure
 
 
-def test_what_a_good_run_says_is_no_failure(make: Make) -> None:
+def test_the_stderr_of_a_good_run_is_no_failure(make: Make) -> None:
     assert run(make("echo warning: no cache >&2")).failure == ""
     slow = make("echo waiting >&2; sleep 60", timeout=0.3)
     assert run(slow).failure == "timed out after 0.3 s", "a run that was stopped has no last words"
 
 
-def test_what_to_tell_of_a_program_that_fails_by_itself(make: Make) -> None:
+def test_advice_for_a_program_that_fails_by_itself(make: Make) -> None:
     assert advice(run(make("kill -SEGV $$"))) == "run it by hand first; it must succeed and end"
     assert advice(run(make("exit 127"))) == "run it by hand first; it must succeed and end", "a shell found no command"
     assert advice(run(make("echo why >&2; kill -SEGV $$"))) == "", "the failure says it"
@@ -116,7 +116,7 @@ def test_an_exit_status_may_be_meant(make: Make, tmp_path: Path) -> None:
     assert run(make("exit 1", success=[0, 1])).hint == ""
 
 
-def test_what_a_person_watches_is_passed_on(make: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_output_is_passed_on_to_a_watching_user(make: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     executor = make("echo out; echo err >&2; exit 3")
     with (tmp_path / "seen").open("wb") as seen:
         executor.forward = seen
@@ -229,7 +229,7 @@ def test_helpers_that_fail_end_the_study_in_one_line(what: str, make: Make) -> N
 # what stands for the output
 
 
-def test_nothing_is_compared_where_nothing_should_be(make: Make) -> None:
+def test_compare_none_compares_no_output(make: Make) -> None:
     assert run(make("date +%N", output=Output("none"))).digest == ""
 
 
