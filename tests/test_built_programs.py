@@ -40,13 +40,13 @@ def test_a_change_makes_another_program(sources: Path, tmp_path: Path, monkeypat
     assert len(paths) == 5
 
 
-def test_what_links_a_file_of_ours_is_not_kept(sources: Path, tmp_path: Path) -> None:
+def test_programs_that_link_our_files_are_not_kept(sources: Path, tmp_path: Path) -> None:
     session = tmp_path / "session"
     path = built_programs.build(sources, "one", ["-DSTATUS=0", "-L."], session)
     assert path.is_relative_to(session)
 
 
-def test_what_does_not_compile_leaves_nothing(sources: Path, tmp_path: Path) -> None:
+def test_a_program_that_does_not_compile_leaves_no_file(sources: Path, tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         built_programs.build(sources, "one", [], tmp_path)
     assert [path.name for path in (tmp_path / "kept").rglob("*") if path.is_file()] == [".lock"]

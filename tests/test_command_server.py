@@ -23,7 +23,7 @@ SHOW = 'pwd; read line; echo "$line|$OWN|$(ps -o sid= -p $$ | tr -d " ")"; echo 
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_it_says_the_same(words: list[str], tmp_path: Path) -> None:
+def test_a_forked_command_prints_what_the_installed_one_prints(words: list[str], tmp_path: Path) -> None:
     forked, installed = (Heapwright(tmp_path, forked=one)(*words) for one in (True, False))
     assert forked == installed
 

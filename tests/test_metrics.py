@@ -99,7 +99,7 @@ def test_throughput_is_maximised_by_its_inverse() -> None:
         ("cpu peak_rss", "unknown metric 'cpu peak_rss'"),
     ],
 )
-def test_objectives_that_are_none(text: str, message: str) -> None:
+def test_invalid_objectives_are_refused_with_a_hint(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         parse_objectives(text)
     assert caught.value.hint
@@ -113,7 +113,7 @@ def test_objectives_that_are_none(text: str, message: str) -> None:
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1048575, "1.0 MiB"), (1 << 20, "1.0 MiB"),
      (-(3 << 20), "-3.0 MiB"), (1 << 30, "1.00 GiB"), (5 << 40, "5120.00 GiB")],
 )  # fmt: skip
-def test_bytes(value: float, shown: str) -> None:
+def test_bytes_are_shown_in_binary_units(value: float, shown: str) -> None:
     assert show_bytes(value) == shown
 
 
@@ -132,7 +132,7 @@ def test_bytes(value: float, shown: str) -> None:
         (172_800, "2.0 d"),
     ],
 )
-def test_seconds(value: float, shown: str) -> None:
+def test_seconds_are_shown_in_a_readable_unit(value: float, shown: str) -> None:
     assert show_seconds(value) == shown
 
 
@@ -141,7 +141,7 @@ def test_seconds(value: float, shown: str) -> None:
     [(0, "0"), (9999, "9999"), (12345, "12.3 k"), (999_400, "999 k"), (999_999, "1 M"), (1_234_567, "1.23 M"),
      (999.9e6, "1 G"), (5e12, "5000 G"), (-20_000, "-20 k")],
 )  # fmt: skip
-def test_counts(value: float, shown: str) -> None:
+def test_counts_are_shown_with_si_prefixes(value: float, shown: str) -> None:
     assert show_count(value) == shown
 
 
@@ -149,7 +149,7 @@ def test_counts(value: float, shown: str) -> None:
     ("value", "shown"),
     [(0, "0 µs"), (0.0000123, "12.3 µs"), (0.0012, "1.2 ms"), (0.9994, "999 ms"), (1.5, "1.50 s"), (-0.002, "-2 ms")],
 )
-def test_latencies(value: float, shown: str) -> None:
+def test_latencies_are_shown_in_milliseconds(value: float, shown: str) -> None:
     assert show_latency(value) == shown
 
 
@@ -157,7 +157,7 @@ def test_latencies(value: float, shown: str) -> None:
     ("value", "shown"),
     [(0, "0 /s"), (2.345, "2.35 /s"), (1234.5, "1234 /s"), (12345, "12.3 k/s"), (1_234_567, "1.23 M/s")],
 )
-def test_rates(value: float, shown: str) -> None:
+def test_rates_are_shown_per_second(value: float, shown: str) -> None:
     assert show_rate(value) == shown
 
 
@@ -169,14 +169,14 @@ def test_only_work_done_is_better_when_larger() -> None:
 
 
 @given(st.floats(-1e18, 1e18))
-def test_no_one_is_shown_an_exponent(value: float) -> None:
+def test_no_number_is_shown_with_an_exponent(value: float) -> None:
     for metric in NUMERIC:
         shown = METRICS[metric].show(value)
         assert re.fullmatch(r"-?\d+(\.\d+)?( \S+)?", shown), shown
 
 
 @given(st.floats(0, 1e15), st.floats(0, 1e15))
-def test_what_is_shown_is_near_the_truth(a: float, b: float) -> None:
+def test_shown_numbers_are_rounded_correctly(a: float, b: float) -> None:
     factor = {"B": 1, "KiB": 1024, "MiB": 1 << 20, "GiB": 1 << 30}
     number, unit = show_bytes(a).split()
     assert float(number) * factor[unit] == pytest.approx(a, rel=0.06, abs=0.5)
@@ -184,7 +184,7 @@ def test_what_is_shown_is_near_the_truth(a: float, b: float) -> None:
     assert float(count) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[si] == pytest.approx(b, rel=0.006, abs=0.5)
 
 
-def test_what_could_not_be_had() -> None:
+def test_a_missing_value_is_shown_as_n_a() -> None:
     for key in NUMERIC:
         assert METRICS[key].show(None) == METRICS[key].show(math.nan) == "n/a"
     assert METRICS["release_rate"].show(2048) == "2.0 KiB/s"

@@ -91,7 +91,7 @@ def test_a_run_ends_with_the_count(workers: str, tmp_path: Path) -> None:
     assert "5 passed" in last_lines("--long", "-m", "long"), "all cases that the short form leaves out"
 
 
-def test_what_the_long_form_repeats_more_often_is_marked() -> None:
+def test_tests_that_repeat_more_in_the_long_form_are_marked() -> None:
     """`make torture` selects the tests of its long form by their marks."""
     found = []
     for file in sorted((ROOT / "tests").rglob("test_*.py")):

@@ -27,7 +27,7 @@ REPORTS = [
 ]
 
 
-def test_the_longest_comes_first() -> None:
+def test_the_summary_lists_the_longest_first() -> None:
     assert list(by_folder(REPORTS).items()) == [("study", (21, 3)), ("link", (13, 0)), ("test_metrics.py", (0.25, 0))]
     assert summary(REPORTS, 2) == [
         "seconds of tests by folder (of them processor time): study 21 (3), link 13 (0), test_metrics.py 0 (0)",

@@ -41,7 +41,7 @@ def complaint(folder: Path, text: str) -> str:
     return caught.value.message.replace(f"{folder}/", "") + (f" ({caught.value.hint})" if caught.value.hint else "")
 
 
-def test_a_good_file(tmp_path: Path) -> None:
+def test_a_valid_file_fills_the_classes(tmp_path: Path) -> None:
     (tmp_path / "f.toml").write_text('title = "ü"\n[inner]\nwidth = 3\n[[item]]\nname = "a"\ninner.colour = "green"\n')
     found = load_toml(tmp_path / "f.toml", Whole)
     assert found == Whole("ü", Inner(3), [Item("a", Inner(colour="green"))])
@@ -72,7 +72,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_file_line_and_key(case: str, tmp_path: Path) -> None:
+def test_a_mistake_is_named_by_file_line_and_key(case: str, tmp_path: Path) -> None:
     text, expected = CASES[case]
     said = complaint(tmp_path, text)
     assert said.startswith(expected), said
@@ -98,12 +98,12 @@ def test_no_text_ends_in_a_traceback(text: str) -> None:
 
 
 @given(st.text(max_size=80), st.lists(st.sampled_from(["item", "0", "1", "inner", "name"]), max_size=4))
-def test_a_line_is_one_of_the_texts(text: str, keys: list[str]) -> None:
+def test_the_line_of_a_key_is_within_the_text(text: str, keys: list[str]) -> None:
     line = key_line(text, keys)
     assert line is None or 1 <= line <= len(text.splitlines())
 
 
-def test_the_nearest_name() -> None:
+def test_an_unknown_name_gets_the_nearest_or_all_names() -> None:
     assert unknown("thing", "appel", ["pear", "apple"]).hint == "did you mean 'apple'?"
     assert unknown("thing", "zzz", ["pear", "apple", "apple"]).hint == "known: apple, pear"
     assert unknown("thing", "a", []).message == "unknown thing 'a'"

@@ -1,4 +1,4 @@
-"""The statistics and tables of tools/fidelity.py."""
+"""Computes the statistics and tables of tools/fidelity.py, which imports it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Makes docs/pictures/{report,search}.png from a study's report, in headless Chromium.
 
-make run && .venv/bin/python tools/pictures.py out/spectrum.study
+Run `make run && .venv/bin/python tools/pictures.py out/spectrum.study`.
 """
 
 from __future__ import annotations

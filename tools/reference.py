@@ -1,6 +1,7 @@
 """Writes the reference pages of the documentation: verbs from the command line's own parser, metrics from metrics.py.
 
-.venv/bin/python tools/reference.py docs
+Run `.venv/bin/python tools/reference.py FOLDER`; `make docs` runs it for docs/. It writes verbs.md, verbs/GROUP.md and
+metrics.md below FOLDER.
 """
 
 from __future__ import annotations

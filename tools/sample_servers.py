@@ -1,4 +1,4 @@
-"""Servers and their loads for fidelity.py and sample_fidelity.py: the same requests every time, with pauses."""
+"""Starts servers and their loads for fidelity.py and sample_fidelity.py: the same requests every time, with pauses."""
 
 from __future__ import annotations
 

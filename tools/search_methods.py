@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Compares each search method with random search on problems with known optima: the table in docs/search.md."""
+"""Compares each search method with random search on problems with known optima: the table in docs/search.md.
+
+Run `.venv/bin/python tools/search_methods.py`. It takes no options and prints a Markdown table.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-// A program that tools/sample_fidelity.py holds out: six threads make sessions of objects with log-normal
-// sizes. Sessions end in part in order, in part at random, and one in eight in another thread. After a
-// pause, six further threads do it again with fewer sessions.
+// Makes sessions of objects with log-normal sizes in six threads. tools/sample_fidelity.py builds it and
+// measures samples on it: it is held out, so no choice in the sampler was made with it. Sessions end in part
+// in order, in part at random, and one in eight in another thread. After a pause, six further threads do it
+// again with fewer sessions.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -1,6 +1,6 @@
 """Writes docs/settings.md: every setting of every allocator and runtime, from the parameter-space files.
 
-.venv/bin/python tools/settings_table.py >docs/settings.md
+Run `.venv/bin/python tools/settings_table.py >docs/settings.md`; `make docs` does it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers for tools/service_fidelity.py on which allocators differ clearly: changing sizes, peaks and pauses.
+"""Starts servers for tools/service_fidelity.py on which allocators differ clearly: changing sizes, peaks and pauses.
 
 - `redis-churn`: values of one size, of which most are deleted, then of other sizes, twice, with pauses.
 - `python3-http-buffers`: Python as it comes, in four threads; each request makes byte buffers of 4 KiB to 2 MiB and

@@ -114,7 +114,7 @@ def judge(program: Callable[..., Path]) -> Callable[[str], Path]:
 
 
 def short_form(workloads: Mapping[str, Workload]) -> list[ParameterSet]:
-    """Pairs of a malloc and a program for `test_prints_the_same`, as its arguments `allocator` and `name`.
+    """Pairs of a malloc and a program for the tests of printed output, as their arguments `allocator` and `name`.
 
     In the short form each program runs under one plain build and one hardened build of the other allocator, in turn.
     """

@@ -208,7 +208,7 @@ def test_trim_gives_the_rest_back(exgen: Malloc, cases: Path) -> None:
 # linking
 
 
-def test_it_needs_libc_and_nothing_else(exgen: Malloc) -> None:
+def test_the_library_needs_libc_and_nothing_else(exgen: Malloc) -> None:
     assert libraries(exgen) - STUBS == {
         "linux-vdso",
         "libc",

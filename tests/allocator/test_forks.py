@@ -17,7 +17,7 @@ BEHAVIOURS = ("files", "handlers", "nested", "signals", "waits", "all")
 
 @pytest.mark.parametrize(("allocator", "case"), cases(BEHAVIOURS, ("all",)))
 @pytest.mark.few(3)
-def test_a_fork(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
+def test_a_program_that_forks_behaves(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
     behave(allocator, judge("forks"), case)
 
 
@@ -27,12 +27,14 @@ def test_forks_for_minutes(allocator: Malloc, judge: Callable[[str], Path]) -> N
 
 
 @pytest.mark.parametrize("behaviour", [needs.long_unless(name == "all", name) for name in BEHAVIOURS])
-def test_the_reference_forks(judge: Callable[[str], Path], behaviour: str) -> None:
+def test_glibc_passes_the_tests_of_forks(judge: Callable[[str], Path], behaviour: str) -> None:
     behave(GLIBC, judge("forks"), behaviour)
 
 
 @pytest.mark.parametrize(("allocator", "case"), cases(("handlers", "waits"), ("waits",)))
-def test_handlers_of_a_library(allocator: Malloc, program: Callable[..., Path], tmp_path: Path, case: str) -> None:
+def test_a_library_may_register_fork_handlers_before_anything_is_allocated(
+    allocator: Malloc, program: Callable[..., Path], tmp_path: Path, case: str
+) -> None:
     """Whose constructor runs before the program's, and registers handlers before anything has been allocated."""
     library = program("allocator_forks", *FLAGS, "-shared", "-fPIC", "-Dmain=unused")
     main = tmp_path / "main"

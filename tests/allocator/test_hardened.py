@@ -48,13 +48,13 @@ def test_a_program_without_bugs_is_left_alone(tell: Tell, options: str) -> None:
     assert tell("none", options) == (0, {})
 
 
-def test_one_byte_too_many_at_every_size(tell: Tell) -> None:
+def test_a_write_behind_a_block_of_any_size_is_noticed(tell: Tell) -> None:
     bugs, told = tell("overflow")
     assert bugs > 10_000
     assert told == {END: bugs}
 
 
-def test_one_byte_before_a_block(tell: Tell) -> None:
+def test_a_write_before_a_block_is_noticed(tell: Tell) -> None:
     """It is the last of the neighbour's mark."""
     bugs, told = tell("underflow")
     assert bugs > 300
@@ -63,46 +63,46 @@ def test_one_byte_before_a_block(tell: Tell) -> None:
 
 # All sizes take a while, and both builds have the same code for it.
 @pytest.mark.parametrize("hardened", ["exgen-secure", needs.long("reaper-secure")], indirect=True)
-def test_a_write_after_free_at_every_offset(tell: Tell) -> None:
+def test_a_write_after_free_at_any_offset_is_noticed(tell: Tell) -> None:
     bugs, told = tell("late")
     assert bugs > 1500
     assert told == {LATE: bugs}
 
 
-def test_freed_twice(tell: Tell) -> None:
+def test_a_second_free_is_noticed(tell: Tell) -> None:
     bugs, told = tell("double")
     assert bugs > 10_000
     assert told.total() == bugs
     assert set(told) <= {TWICE, FOREIGN, INSIDE}
 
 
-def test_freed_by_two_threads_at_once(tell: Tell) -> None:
+def test_a_free_by_two_threads_at_once_is_noticed(tell: Tell) -> None:
     """One of them is told; it may have seen the block while the other one wiped it."""
     bugs, told = tell("race")
     assert told.total() == bugs
     assert set(told) <= {TWICE, END}
 
 
-def test_freed_inside(tell: Tell) -> None:
+def test_a_free_inside_a_block_is_noticed(tell: Tell) -> None:
     bugs, told = tell("inside")
     assert bugs > 20_000
     assert told.total() == bugs
     assert set(told) <= {INSIDE, FOREIGN}
 
 
-def test_new_and_free_do_not_go_together(tell: Tell) -> None:
+def test_a_free_by_the_wrong_function_is_noticed(tell: Tell) -> None:
     bugs, told = tell("mismatch")
     assert told == {ORIGIN: bugs // 8 * 6, SIZE: bugs // 8 * 2}
     assert tell("mismatch", "on_mismatch=report") == (bugs, told)
     assert tell("mismatch", "on_mismatch=ignore") == (bugs, {})
 
 
-def test_nobody_knows_which_block_is_next(tell: Tell) -> None:
+def test_blocks_are_handed_out_in_random_order(tell: Tell) -> None:
     """Eight blocks stand in order by chance in one of 40,320 cases; the allocator carves more of small ones."""
     ascending, told = tell("order")
     assert ascending <= 1, "of more than twenty classes"
     assert told == {}
 
 
-def test_what_was_freed_is_not_handed_out_next(tell: Tell) -> None:
+def test_a_freed_block_is_not_handed_out_next(tell: Tell) -> None:
     assert tell("reuse") == (0, {})

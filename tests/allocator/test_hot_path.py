@@ -131,7 +131,7 @@ def test_the_hot_path_is_the_golden_one(name: str) -> None:
     )
 
 
-def test_what_is_counted() -> None:
+def test_loads_and_stores_are_counted_as_by_hand() -> None:
     """By hand: a load, a store, both, a comparison with memory, and what only computes an address."""
     for text, expected in {
         ("mov", "(%rax)", "%rdx"): (True, False),

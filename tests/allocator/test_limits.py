@@ -18,7 +18,7 @@ def number(malloc: Malloc, *words: str | Path) -> int:
     return int(done.stdout)
 
 
-def test_what_cannot_be_had_costs_nothing(allocator: Malloc, judge: Callable[[str], Path]) -> None:
+def test_an_impossible_request_purges_nothing(allocator: Malloc, judge: Callable[[str], Path]) -> None:
     """A request larger than the address space purges nothing."""
     assert number(allocator, judge("limits"), "refuse") < 300
 
@@ -36,7 +36,7 @@ def test_statistics_of_a_thread_that_is_to_be_cancelled(allocator: Malloc, judge
 
 
 @pytest.mark.parametrize("name", HARDENED)
-def test_no_secret_is_told(name: str, program: Callable[..., Path]) -> None:
+def test_no_secret_can_be_read_behind_blocks_or_in_freed_ones(name: str, program: Callable[..., Path]) -> None:
     """By what can be read behind blocks and in freed ones."""
     judge = program("allocator_secrets", *FLAGS, "-Wno-use-after-free", "-Wno-array-bounds")
     done = Malloc(name, bundled(name)).run(judge)

@@ -64,12 +64,14 @@ def need(name: str) -> None:
 
 @pytest.mark.parametrize(("allocator", "name"), short_form(WORKLOADS))
 @pytest.mark.few(4)
-def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
+def test_a_program_prints_the_same_as_under_glibc(
+    allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]
+) -> None:
     need(name)
     assert printed(allocator, name) == reference(name)
 
 
-def test_what_is_printed_shows_a_fault(program: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_faulty_malloc_changes_the_output(program: Callable[..., Path], tmp_path: Path) -> None:
     faulty = program("allocator_faulty", "-shared", "-fPIC", "-fno-builtin")
     done = Malloc("faulty", faulty).run(
         sys.executable,

@@ -82,7 +82,7 @@ def test_an_owner_that_sleeps_strands_nothing(malloc: Malloc, owners: Path, shar
 
 @pytest.mark.parametrize("words", [("exchange", "1"), ("exchange", "2"), ("exchange", "4"), ("region",)], ids="-".join)
 @pytest.mark.few(2)
-def test_what_others_free_does_not_blow_up(malloc: Malloc, owners: Path, words: tuple[str, ...]) -> None:
+def test_remote_frees_do_not_grow_the_heap(malloc: Malloc, owners: Path, words: tuple[str, ...]) -> None:
     [most] = figures(malloc, owners, *words)
     assert most < (MAX_HARDENED if "secure" in malloc.name else MAX_IN_A_ROUND)
 

@@ -49,7 +49,9 @@ def reference(printed: Print, tmp_path_factory: pytest.TempPathFactory) -> Calla
 
 @pytest.mark.parametrize(("allocator", "name"), short_form(THREADED))
 @pytest.mark.few(5)
-def test_prints_the_same(allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]) -> None:
+def test_a_threaded_program_prints_the_same_as_under_glibc(
+    allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]
+) -> None:
     needs.command(*THREADED[name].needs)
     if name == "perl-threads" and subprocess.run(["perl", "-Mthreads", "-e1"], capture_output=True).returncode != 0:
         needs.machine_cannot("run threads in this Perl")

@@ -21,13 +21,13 @@ def behave(malloc: Malloc, *words: str | Path, timeout: float = 120) -> None:
 
 @pytest.mark.parametrize(("allocator", "case"), cases(BEHAVIOURS, ("storm", "signals", "vfork", "limit")))
 @pytest.mark.few(5)
-def test_behaviour(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
+def test_a_program_with_threads_behaves(allocator: Malloc, judge: Callable[[str], Path], case: str) -> None:
     behave(allocator, judge("threads"), case)
 
 
 @pytest.mark.long  # it tests the test program
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_the_reference_behaves(judge: Callable[[str], Path], behaviour: str) -> None:
+def test_glibc_passes_the_tests_of_threads(judge: Callable[[str], Path], behaviour: str) -> None:
     behave(GLIBC, judge("threads"), behaviour)
 
 

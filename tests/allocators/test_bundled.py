@@ -29,7 +29,7 @@ def said(name: str, env: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", ["exgen", "exgen-secure", "reaper", "reaper-secure"])
-def test_it_comes_with_heapwright(name: str) -> None:
+def test_our_allocators_come_with_heapwright(name: str) -> None:
     found = find_allocators()[name]
     assert found.bundled
     assert found.version == __version__
@@ -38,7 +38,7 @@ def test_it_comes_with_heapwright(name: str) -> None:
     assert said(name, {}) == ""
 
 
-def test_nothing_else_does() -> None:
+def test_no_other_allocator_comes_with_heapwright() -> None:
     assert {name for name, one in find_allocators().items() if one.bundled} <= set(registry.OURS)
 
 
@@ -105,7 +105,7 @@ def test_settings_share_a_variable_and_the_library_is_preloaded() -> None:
     assert space.render(space.default, {}).env == {"LD_PRELOAD": exgen.preload}
 
 
-def test_what_is_preloaded_already_is_not_preloaded_twice() -> None:
+def test_a_library_is_not_preloaded_twice() -> None:
     assert preloading("/a.so", {}) == {"LD_PRELOAD": "/a.so"}
     assert preloading("/a.so", {"LD_PRELOAD": "/b.so:/a.so"}) == {"LD_PRELOAD": "/a.so:/b.so"}
     assert preloading("", {"LD_PRELOAD": "/b.so"}) == {}

@@ -136,13 +136,13 @@ def test_python_has_a_mimalloc_that_it_does_not_use(build: Callable[..., str]) -
     assert find_embedded(build(LIKE_MIMALLOC + 'const char* volatile own = "PYTHONMALLOC";')) is None
 
 
-def test_ordinary_programs(program: Program, tmp_path: Path) -> None:
+def test_ordinary_programs_have_no_embedded_allocator(program: Program, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     for name in (str(program("mapping_calls")), "sh", "perl", "no-such-program", "", str(tmp_path / "text")):
         assert find_embedded(name) is None, name
 
 
-def test_who_cannot_serve(build: Callable[..., str]) -> None:
+def test_other_allocators_cannot_serve_a_program_with_an_embedded_one(build: Callable[..., str]) -> None:
     path = build(LIKE_MIMALLOC)
     embedded = find_embedded(path)
     assert embedded is not None

@@ -61,7 +61,7 @@ def test_huge_pages_are_searched_unasked_where_they_have_an_effect(
 
 
 @pytest.mark.parametrize(("name", "version", "key"), [case[:3] for case in HUGE])
-def test_their_hazard_is_said(name: str, version: str, key: str) -> None:
+def test_settings_of_huge_pages_have_a_hazard(name: str, version: str, key: str) -> None:
     [spec] = [p.spec for p in space(name, "", version=version).params if p.key == key]
     assert spec.safe == "yes"
     assert spec.hazard.endswith(".")
@@ -86,12 +86,27 @@ def test_the_process_goes_without_only_where_the_system_gives_them_unasked() -> 
     assert not are_forbidden({VARIABLE: "always"})
 
 
-def test_the_state_is_the_systems() -> None:
+def test_the_state_of_huge_pages_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    assert thp_state() == ("" if not file.exists() else thp_state())
     if file.exists():
         assert f"[{thp_state()}]" in file.read_text()
-    assert isinstance(has_pool(), bool)
+    monkeypatch.setattr("heapwright.allocators.huge_pages._ENABLED", tmp_path / "enabled")
+    assert thp_state() == "", "the kernel does not say"
+    (tmp_path / "enabled").write_text("always [madvise] never\n")
+    assert thp_state() == "madvise"
+
+
+def test_a_pool_of_huge_pages_has_pages_or_may_get_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("heapwright.allocators.huge_pages._POOL", tmp_path)
+    assert not has_pool()
+    folder = tmp_path / "hugepages-2048kB"
+    folder.mkdir()
+    for name, other in (("nr_hugepages", "nr_overcommit_hugepages"), ("nr_overcommit_hugepages", "nr_hugepages")):
+        (folder / name).write_text("8\n")
+        (folder / other).write_text("0\n")
+        assert has_pool(), name
+        (folder / name).write_text("0\n")
+        assert not has_pool(), name
 
 
 def test_a_process_forbids_them_for_itself_and_its_children() -> None:

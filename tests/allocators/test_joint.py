@@ -117,7 +117,7 @@ def test_two_spaces_of_one_name_are_refused() -> None:
 
 
 @given(st.data())
-def test_dimensions_are_told_apart(data: st.DataObject) -> None:
+def test_a_joint_space_has_unique_keys_and_the_allocator_first(data: st.DataObject) -> None:
     space = data.draw(spaces)
     keys = [p.key for p in space.params]
     assert len(set(keys)) == len(keys)
@@ -126,11 +126,11 @@ def test_dimensions_are_told_apart(data: st.DataObject) -> None:
     assert all(value == 0 for value in space.default)
 
 
-def test_one_space_is_itself() -> None:
+def test_joining_one_space_returns_it() -> None:
     assert join([toy("a")]) == toy("a")
 
 
-def test_what_of_others_is_set_means_nothing() -> None:
+def test_settings_of_other_allocators_have_no_effect() -> None:
     space = join([toy("a"), toy("b")])
     # gates of a, b | allocator | a.same, a.shut | b.same, b.shut
     assert space.sizes == (1, 1, 1, 4, 2, 4, 2)

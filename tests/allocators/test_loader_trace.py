@@ -44,7 +44,7 @@ def test_the_program_does_not_run(trace: Callable[..., list[set[tuple[str, str]]
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_is_preloaded_is_seen(trace: Callable[..., list[set[tuple[str, str]]]]) -> None:
+def test_a_preloaded_allocator_is_seen_to_take_over(trace: Callable[..., list[set[tuple[str, str]]]]) -> None:
     library = get_allocator("exgen").preload
     assert verdict(library, sys.executable, trace(sys.executable, "exgen")) == ""
     assert verdict(library, sys.executable, trace(sys.executable)) != ""

@@ -14,12 +14,12 @@ from tests.embedded import build_prefixed_jemalloc
 BARE = ("-nostdlib", "-static")
 
 
-def test_malloc_does(program: Callable[..., Path]) -> None:
+def test_ordinary_programs_are_not_managed(program: Callable[..., Path]) -> None:
     for name in (str(program("mapping_calls")), "sh", "perl", "no-such-program", ""):
         assert find_managed(name) is None, name
 
 
-def test_a_go_program(program: Callable[..., Path]) -> None:
+def test_a_go_program_is_managed_by_its_runtime(program: Callable[..., Path]) -> None:
     found = find_managed(str(program("exit_only", *BARE, "-DGO")))
     assert found is not None
     assert (found.runtime, found.reach) == ("go", "none")
@@ -35,7 +35,7 @@ def test_runtimes_whose_native_part_has_malloc(command: str, runtime: str, setti
     assert setting in found.sentence
 
 
-def test_static_programs(program: Callable[..., Path]) -> None:
+def test_static_programs_are_managed(program: Callable[..., Path]) -> None:
     found = find_managed(str(program("mapping_calls", "-static")))
     assert found is not None
     assert (found.runtime, found.reach) == ("", "glibc")

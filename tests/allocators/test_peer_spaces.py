@@ -54,9 +54,7 @@ def test_every_setting_is_explained_and_every_hazard_has_words(name: str) -> Non
         ("exgen", "front", ["512", "262144"], []),
     ],
 )
-def test_what_can_go_wrong_is_said_of_the_values_it_is_true_of(
-    name: str, key: str, harmless: list[str], risky: list[str]
-) -> None:
+def test_a_hazard_names_the_values_that_have_it(name: str, key: str, harmless: list[str], risky: list[str]) -> None:
     [spec] = [s for s in bundled_space(name).param if s.key == key]
     assert not any(spec.risks(value) for value in harmless)
     assert all(spec.risks(value) == spec.hazard != "" for value in risky)
@@ -64,13 +62,13 @@ def test_what_can_go_wrong_is_said_of_the_values_it_is_true_of(
 
 @pytest.mark.parametrize(("name", "version"), [(n, v) for n, versions in VERSIONS.items() for v in versions])
 @pytest.mark.parametrize("expert", [False, True])
-def test_it_is_a_space_for_every_version(name: str, version: str, expert: bool) -> None:
+def test_every_version_has_a_valid_space(name: str, version: str, expert: bool) -> None:
     keys = [p.key for p in build_space(bundled_space(name), Context(version, 2, True, expert)).params]
     assert keys
     assert len(set(keys)) == len(keys)
 
 
-def test_versions_gate() -> None:
+def test_settings_depend_on_the_version_of_the_allocator() -> None:
     def keys(name: str, version: str) -> set[str]:
         return {p.key for p in build_space(bundled_space(name), Context(version, 2)).params}
 
@@ -80,7 +78,7 @@ def test_versions_gate() -> None:
     assert "page_full_retain" in keys("mimalloc", "3.3.2") - keys("mimalloc", "2.3.2")
 
 
-def test_what_is_dangerous_is_never_searched() -> None:
+def test_dangerous_settings_are_never_searched() -> None:
     for name, versions in VERSIONS.items():
         space = build_space(bundled_space(name), Context(versions[-1], 2, True, True))
         keys = {p.key for p in space.params}
@@ -118,7 +116,7 @@ def test_the_ends_of_every_range_take_effect(name: str) -> None:
             assert found == (settings if space.allocator.probe != "complaint" else {}), name
 
 
-def test_what_does_not_take_effect_is_seen() -> None:
+def test_a_setting_without_effect_is_noticed() -> None:
     needs.peer("jemalloc")
     spec = get_allocator("jemalloc").file.allocator
     assert effective(spec, "true", {"narenas": "0"}, {"MALLOC_CONF": "narenas:0"})["narenas"] != "0"
@@ -142,7 +140,7 @@ def test_versions_without_the_distribution() -> None:
         assert upstream(text) == expected
 
 
-def test_what_is_searched_unasked() -> None:
+def test_hardened_and_duplicate_allocators_are_searched_only_if_named() -> None:
     names = [a.name for a in ordinary_allocators()]
     assert not [n for n in names if "secure" in n or "nothp" in n or n == "scudo"]
     libraries = [a.path for a in ordinary_allocators()]

@@ -46,7 +46,7 @@ def test_named_libraries_are_found_first(library: Path, tmp_path: Path, monkeypa
             peers.find_peers()
 
 
-def test_what_make_peers_built_is_found(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_of_make_peers_are_found(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "own_folder", lambda: tmp_path)
     shutil.copy(library, tmp_path / "libmimalloc.so.3")
     (tmp_path / "libmimalloc.so.3.version").write_text("3.4.3\n")
@@ -68,7 +68,7 @@ def test_a_path_is_an_allocator_too(library: Path) -> None:
         get_allocator("./no.so")
 
 
-def test_what_is_known_but_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_allocator_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "_installed", dict)
     monkeypatch.setattr(peers, "own_folder", lambda: Path("/no"))
     with pytest.raises(UsageError, match="'jemalloc' is not on this machine") as raised:

@@ -57,7 +57,7 @@ def reasons(program: str) -> set[str]:
 # programs that can be reached
 
 
-def test_an_ordinary_program(dynamic: str, program: Program) -> None:
+def test_settings_reach_a_dynamic_program(dynamic: str, program: Program) -> None:
     assert texts(dynamic) == ["", "", ""]
     assert texts(str(program("mapping_calls", "-no-pie"))) == ["", "", ""]
     assert texts(str(program("mapping_calls", "-s"))) == ["", "", ""]
@@ -71,13 +71,13 @@ def test_a_program_that_takes_the_address_of_malloc_does_not_define_it(tmp_path:
     assert texts(str(tmp_path / "a")) == ["", "", ""]
 
 
-def test_what_there_is_here() -> None:
+def test_settings_reach_python_shells_and_perl() -> None:
     """Python has arenas of its own, and asks malloc for them and for all large objects."""
     for name in (sys.executable, "sh", "perl", "cat"):
         assert texts(name) == ["", "", ""], name
 
 
-def test_what_cannot_be_read_is_left_to_the_run(tmp_path: Path, dynamic: str) -> None:
+def test_an_unreadable_program_is_left_to_the_run(tmp_path: Path, dynamic: str) -> None:
     (tmp_path / "text").write_text("no program")
     (tmp_path / "short").write_bytes(Path(dynamic).read_bytes()[:200])
     (tmp_path / "empty").write_text("#!")
@@ -121,7 +121,7 @@ def test_a_static_program_without_glibc(program: Program) -> None:
     assert reasons(str(program("exit_only", *BARE))) == {"it is linked statically"}
 
 
-def test_a_go_program(program: Program) -> None:
+def test_settings_do_not_reach_a_go_program(program: Program) -> None:
     go = str(program("exit_only", *BARE, "-DGO"))
     assert reasons(go) == {"it is a Go program, which does not use malloc"}
     assert "GOMEMLIMIT" in texts(go)[1]
@@ -137,7 +137,7 @@ def test_the_loader_itself_is_no_static_program(dynamic: str) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("-no-pie",), ("-s",)])
-def test_a_malloc_in_the_program(options: tuple[str, ...], own: Callable[..., str]) -> None:
+def test_settings_do_not_reach_a_program_with_its_own_malloc(options: tuple[str, ...], own: Callable[..., str]) -> None:
     path = own("own", *options)
     assert texts(path) == [
         "own cannot be recorded: it has a malloc of its own (link it with the C library's malloc to record it)",
@@ -151,7 +151,7 @@ def test_a_malloc_in_the_program(options: tuple[str, ...], own: Callable[..., st
     assert barrier.certain
 
 
-def test_whose_malloc_it_is(own: Callable[..., str]) -> None:
+def test_a_malloc_in_the_program_is_known_by_its_texts(own: Callable[..., str]) -> None:
     """jemalloc linked in is known by its texts, also where names are stripped: its settings reach the program."""
     path = own("own", "-s", more='const char* volatile said = "<jemalloc>: Invalid conf pair";\n')
     assert texts(path)[1] == (
@@ -226,7 +226,9 @@ def test_a_note_that_only_says_that_nothing_was_linked(linked: Callable[..., str
 # settings that the loader ignores
 
 
-def test_set_user_id(dynamic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_do_not_reach_a_set_user_id_program(
+    dynamic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = Path(shutil.copy(dynamic, tmp_path / "suid"))
     path.chmod(0o755 | stat.S_ISUID)
     assert texts(str(path)) == ["", "", ""], "with its owner's own rights nothing changes"
@@ -234,14 +236,16 @@ def test_set_user_id(dynamic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert reasons(str(path)) == {"it runs set-user-ID, so its loader ignores the environment"}
 
 
-def test_set_group_id(dynamic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_do_not_reach_a_set_group_id_program(
+    dynamic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = Path(shutil.copy(dynamic, tmp_path / "sgid"))
     path.chmod(0o755 | stat.S_ISGID)
     monkeypatch.setattr("heapwright.allocators.program_file.os.getgid", lambda: path.stat().st_gid + 1)
     assert reasons(str(path)) == {"it runs set-group-ID, so its loader ignores the environment"}
 
 
-def test_file_capabilities(dynamic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_do_not_reach_a_program_with_file_capabilities(dynamic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heapwright.allocators.program_file.os.getuid", lambda: 1000)
     assert texts(dynamic) == ["", "", ""]
     monkeypatch.setattr(
@@ -269,7 +273,7 @@ def test_a_program_for_another_machine(dynamic: str, tmp_path: Path) -> None:
     assert "another machine" in library
 
 
-def test_musl(tmp_path: Path) -> None:
+def test_settings_of_glibc_do_not_reach_a_musl_program(tmp_path: Path) -> None:
     loader = "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"
     subprocess.run([needs.command("gcc"), loader, "-o", tmp_path / "m", PROGRAMS / "mapping_calls.c"], check=True)
     assert reasons(str(tmp_path / "m")) == {"the C library of it is musl"}

@@ -115,7 +115,7 @@ def test_the_loader_of_a_script_is_its_interpreters(tmp_path: Path) -> None:
     assert find_loader(str(script)) == find_loader("sh")
 
 
-def test_no_loader_no_probe(tmp_path: Path, program: Callable[..., Path]) -> None:
+def test_a_program_without_a_loader_has_none(tmp_path: Path, program: Callable[..., Path]) -> None:
     text = tmp_path / "text"
     text.write_text("words")
     text.chmod(0o755)
@@ -127,7 +127,7 @@ def test_no_loader_no_probe(tmp_path: Path, program: Callable[..., Path]) -> Non
         assert effective_glibc(path, {"top_pad": "1"}, {}) == {}
 
 
-def test_nothing_set_nothing_probed() -> None:
+def test_without_settings_the_loader_is_not_asked() -> None:
     assert effective_glibc(sys.executable, {}, {}) == {}
 
 

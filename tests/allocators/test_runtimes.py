@@ -109,7 +109,7 @@ def test_a_newer_python_takes_each_value() -> None:
         ("java", ["-version"], {"collector", "max_heap", "thread_stack", "MaxHeapFreeRatio"}),
     ],
 )
-def test_other_runtimes(command: str, words: list[str], wanted: set[str]) -> None:
+def test_other_runtimes_are_found_with_version_and_settings(command: str, words: list[str], wanted: set[str]) -> None:
     (found,) = find_runtimes([needs.command(command), "x"])
     done = subprocess.run([command, *words], capture_output=True, text=True, check=True)
     assert found.version in done.stdout + done.stderr
@@ -144,7 +144,7 @@ def test_each_setting_of_a_runtime_is_one_that_it_takes() -> None:
     assert limited < plain
 
 
-def test_a_go_program() -> None:
+def test_the_runtime_of_go_is_found() -> None:
     go = "/usr/local/go/bin/go" if os.access("/usr/local/go/bin/go", os.X_OK) else needs.command("go")
     (found,) = find_runtimes([go, "version"])  # the tool is a Go program itself
     said = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
@@ -156,7 +156,7 @@ def test_a_go_program() -> None:
     assert env == {"GOGC": "50", "GODEBUG": "gctrace=1,madvdontneed=0"}
 
 
-def test_openmp(tmp_path: Path) -> None:
+def test_the_runtime_of_openmp_is_found(tmp_path: Path) -> None:
     source = tmp_path / "sum.c"
     source.write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")
     built = [needs.command("gcc"), "-fopenmp", str(source), "-o", str(tmp_path / "sum")]
@@ -191,7 +191,7 @@ def test_a_shim_is_followed(tmp_path: Path) -> None:
     assert str(found.program) == python
 
 
-def test_what_is_no_python(program: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_name_alone_is_no_evidence_of_a_runtime(program: Callable[..., Path], tmp_path: Path) -> None:
     for name in ("python3", "ruby", "node", "java"):  # the name alone is no evidence
         shutil.copy(program("mapping_calls"), tmp_path / name)
     python = os.path.realpath(needs.command("/usr/bin/python3"))

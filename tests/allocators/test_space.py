@@ -45,18 +45,18 @@ def test_small_steps_give_each_number_once() -> None:
     assert found[:4] == ("1", "2", "3", "4")
 
 
-def test_specials_come_first_and_only_once() -> None:
+def test_special_values_come_first_and_only_once() -> None:
     space = small_space(number("k", 1, 4, specials=[0, "never", 4]))
     assert space.params[0].levels == ("0", "never", "4", "1", "2")
     assert space.params[0].specials == 3
 
 
-def test_switches_and_choices() -> None:
+def test_switches_and_choices_list_their_levels() -> None:
     assert levels(ParamSpec("k", "e", type="bool")) == ("1", "0")
     assert levels(ParamSpec("k", "e", type="enum", values=["best", 2])) == ("best", "2")
 
 
-def test_range_by_cores() -> None:
+def test_a_range_may_depend_on_the_number_of_cores() -> None:
     spec = ParamSpec("k", "e", low=1, high_per_core=8)
     assert levels(spec, Context(cores=2)) == ("1", "2", "4", "8", "16")
 
@@ -105,7 +105,7 @@ def test_settings_are_joined_into_one_variable() -> None:
     assert rendered.env == {"TOY": "toy.threshold=32:toy.count=1"}
 
 
-def test_what_the_user_has_set_otherwise_stays() -> None:
+def test_the_users_other_settings_stay() -> None:
     env = toy_space().environment({"count": "5"}, {"TOY": "toy.other=1:toy.counter=2"})
     assert env == {"TOY": "toy.other=1:toy.counter=2:toy.count=5"}
 

@@ -50,7 +50,7 @@ def load(folder: Path, text: str) -> str:
     return ""
 
 
-def test_a_good_file(tmp_path: Path) -> None:
+def test_a_valid_space_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
     space = allocator_from_file(path).space(threads=False)
@@ -142,6 +142,6 @@ def test_a_file_without_settings(tmp_path: Path) -> None:
         allocator_from_file(tmp_path / "m.toml")
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_space_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*m\.toml: No such file"):
         allocator_from_file(tmp_path / "m.toml")

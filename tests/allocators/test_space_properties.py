@@ -90,7 +90,7 @@ def test_numbers_are_plain_decimals_within_bounds(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_what_the_user_set_for_others_survives(data: st.DataObject) -> None:
+def test_the_users_other_settings_survive(data: st.DataObject) -> None:
     space = data.draw(any_space)
     rendered = space.render(data.draw(points(space)), {})
     foreign = data.draw(st.dictionaries(st.sampled_from(["x.one", "x.two", "glibc.rtld.nns"]), st.just("7")))

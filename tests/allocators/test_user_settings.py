@@ -19,7 +19,7 @@ needs_glibc = needs.only_where(glibc_version() is not None, "run glibc")
 # the widely copied recipe, word for word
 
 
-def test_a_slip_in_malloc_conf_loses_all_that_follows() -> None:
+def test_a_mistake_in_malloc_conf_loses_all_that_follows() -> None:
     recipe = "dirty_decay_ms:1000,narenas:2,lg_tcache_max=12,background_thread:true"
     assert conf_troubles(recipe) == [
         "'lg_tcache_max=12' is not key:value; jemalloc drops it and all that follows (background_thread:true):"
@@ -39,7 +39,7 @@ def test_a_slip_in_malloc_conf_loses_all_that_follows() -> None:
         (",narenas:2", r"'' is not key:value; jemalloc drops it and all that follows \(narenas:2\)"),
     ],
 )
-def test_slips_of_malloc_conf(text: str, complaint: str) -> None:
+def test_mistakes_in_malloc_conf_are_named(text: str, complaint: str) -> None:
     (line,) = conf_troubles(text)
     assert re.search(complaint, line)
 
@@ -82,7 +82,7 @@ def test_jemalloc_is_asked(text: str, complaint: str) -> None:
         ("2.36", "", r""),
     ],
 )  # fmt: skip
-def test_tunables(version: str, text: str, complaint: str) -> None:
+def test_mistakes_in_tunables_are_named(version: str, text: str, complaint: str) -> None:
     lines = tunables_troubles(text, version)
     assert bool(lines) == bool(complaint), lines
     assert not lines or re.search(complaint, lines[0])
@@ -145,7 +145,7 @@ def test_each_library_is_asked(name: str, env: dict[str, str], complaint: str) -
         {"TCMALLOC_RELEASE_RATE": "2.5", "EXGEN_OPTIONS": "keep=1048576", "MALLOC_ARENA_MAX": "2"},
     ],
 )
-def test_what_is_well_said_is_passed_over(env: dict[str, str]) -> None:
+def test_valid_variables_are_not_complained_about(env: dict[str, str]) -> None:
     if "MIMALLOC_PURGE_DELAY" in env:
         needs.peer("mimalloc3")  # Debian's mimalloc 2.0 has not all of these
     assert environment_troubles(env) == []
@@ -166,13 +166,13 @@ def test_what_is_well_said_is_passed_over(env: dict[str, str]) -> None:
         ("exgen", {"keep": "much"}, r"not understood"),
     ],
 )
-def test_settings_of_the_command_line(name: str, settings: dict[str, str], complaint: str) -> None:
+def test_invalid_settings_of_the_command_line_are_refused(name: str, settings: dict[str, str], complaint: str) -> None:
     needs.peer(name)
     with pytest.raises(UsageError, match=complaint):
         environment(get_allocator(name), settings, dict(os.environ))
 
 
-def test_good_settings_of_the_command_line() -> None:
+def test_valid_settings_of_the_command_line_are_accepted() -> None:
     allocator = get_allocator("exgen")
     env = environment(allocator, {"keep": "1048576"}, {})
     check_settings(allocator, {"keep": "1048576"}, env)

@@ -72,7 +72,7 @@ def test_a_command_that_ends_like_an_interrupted_one_is_a_result() -> None:
     assert heapwright.measure(["sh", "-c", "exit 130"]).runs[0]["exit_code"] == 130
 
 
-def test_what_goes_wrong_is_one_clear_line() -> None:
+def test_errors_of_the_api_are_one_line() -> None:
     with pytest.raises(heapwright.HeapwrightError, match="command not found: no-such-program") as caught:
         heapwright.measure(["no-such-program"])
     assert caught.value.status == 2
@@ -82,7 +82,7 @@ def test_what_goes_wrong_is_one_clear_line() -> None:
         heapwright.open_study("none.study")
 
 
-def test_a_comparison(program: Callable[..., Path]) -> None:
+def test_compare_returns_ratios_to_the_reference(program: Callable[..., Path]) -> None:
     bump = str(program("bump_malloc", "-shared", "-fPIC"))
     found = heapwright.compare([str(program("mapping_calls"))], allocators=["glibc", bump], rounds=3)
     assert found.reference == "glibc"
@@ -162,7 +162,7 @@ def test_a_study_says_what_tune_says(tuning: Callable[..., Tuning]) -> None:
     assert [e.number for e in study.front()] == [row["number"] for row in told["front"]]
 
 
-def test_a_replay(program: Callable[..., Path], tmp_path: Path) -> None:
+def test_replay_returns_its_runs_and_refuses_an_unknown_setting(program: Callable[..., Path], tmp_path: Path) -> None:
     trace = tmp_path / "t.hwt"
     words = [sys.executable, "-m", "heapwright.cli.main", "record", "-q", "-o", str(trace), "--"]
     subprocess.run([*words, str(program("mapping_calls"))], check=True)

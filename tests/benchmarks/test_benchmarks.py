@@ -62,7 +62,7 @@ def test_the_void_allocator_does_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize("words", [["handover=30"], ["realloc=30"], ["handover=20", "realloc=20"]], ids=" ".join)
-def test_what_is_handed_over_or_resized_is_checked_too(words: list[str]) -> None:
+def test_handover_and_realloc_change_the_work(words: list[str]) -> None:
     found = result("bench-realistic", "--threads", "2", *words)
     plain = result("bench-realistic", "--threads", "2")
     assert found["operations"] != plain["operations"]

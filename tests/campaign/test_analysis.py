@@ -62,7 +62,7 @@ def test_sizes_are_those_of_vargha_and_delaney() -> None:
     ]  # fmt: skip
 
 
-def test_evaluations_to_a_target() -> None:
+def test_evaluations_to_a_target_are_counted() -> None:
     curve = Curve(Cell(PROGRAM, "m", 1, 4), [1.0, 0.97, 0.97, 0.9], 4, 0)
     assert [evaluations_to(curve, t, False) for t in (1.0, 0.97, 0.95, 0.9, 0.8)] == [1, 2, 4, 4, None]
     grows = Curve(Cell(PROGRAM, "m", 1, 3), [0.01, 0.02, 0.05], 3, 0)
@@ -94,7 +94,7 @@ def test_ranks_and_the_critical_difference_of_demsar() -> None:
     assert ranks_of(list("abcde"), every, False).average == {}, "a method that is missing has no rank"
 
 
-def test_bars_join_what_is_not_told_apart() -> None:
+def test_bars_join_methods_that_do_not_differ() -> None:
     assert joined([1.0, 1.5, 2.4, 4.0], 1.0) == [(0, 1), (1, 2)]
     assert joined([1.0, 1.1, 1.2], 5.0) == [(0, 2)]
     assert joined([1.0, 3.0], None) == []
@@ -123,7 +123,7 @@ def analysis_of(tmp_path: Path, tuning: Callable[..., Tuning], objectives: tuple
     return analyse(definition, cells, done)
 
 
-def test_a_whole_experiment(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
+def test_an_experiment_is_analysed_from_its_studies(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
     found = analysis_of(tmp_path, tuning, ("cpu_s",))
     assert (found.missing, len(found.curves), found.larger_is_better) == (1, 11, False)
     for curve in found.curves:

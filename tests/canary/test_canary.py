@@ -68,7 +68,7 @@ def test_a_gain_is_found_within_an_hour() -> None:
     assert claims(0.5, -0.05, 60, 60) >= 0.8
 
 
-def test_verdicts() -> None:
+def test_each_verdict_follows_from_its_blocks() -> None:
     rng = random.Random(1)
     assert judge(blocks_of([]), 0.01).verdict == "open"
     assert judge(blocks_of([0.1] * (FIRST_LOOK - 1)), 0.01).ratio is None, "no look yet"
@@ -219,7 +219,7 @@ def test_a_file_of_another_canary_is_refused(tmp_path: Path) -> None:
         read_samples(path)
 
 
-def test_numbers_of_commands() -> None:
+def test_a_number_comes_from_the_output_of_a_command() -> None:
     name, _, source = of_command("errors=echo {group} | wc -c")
     assert (name, source()) == ("errors", (8.0, 10.0))
     assert of_command("x=echo no {group}")[2]() == (None, None)
@@ -230,7 +230,7 @@ def test_numbers_of_commands() -> None:
         of_command("x")
 
 
-def test_what_a_command_prints_or_starts_ends_no_canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_of_number_cannot_end_the_canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_command("x=printf '\\377' # {group}")[2]() == (None, None)
     monkeypatch.setattr("heapwright.canary.sources.TIMEOUT_S", 0.3)
     mark = tmp_path / "late"
@@ -249,7 +249,7 @@ queue 2.5
 """
 
 
-def test_series_of_prometheus() -> None:
+def test_a_series_is_summed_over_its_labels() -> None:
     assert sum_of_series(METRICS, "requests_total") == 15
     assert sum_of_series(METRICS, "queue") == 2.5
     assert sum_of_series(METRICS, "none") is None

@@ -10,7 +10,7 @@ from heapwright.cli.parser import verbs_of
 
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("verb", ["", *verbs_of(build_parser())])
-def test_paragraphs_fit(verb: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paragraphs_of_help_fit_the_terminal(verb: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     parser = build_parser()
     text = (verbs_of(parser)[verb] if verb else parser).format_help()

@@ -20,7 +20,7 @@ def test_json_has_a_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "b": "ü"}
 
 
-def test_what_json_cannot_hold_is_not_written(tmp_path: Path) -> None:
+def test_a_value_that_json_cannot_hold_leaves_the_file_unchanged(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text("before")
     with pytest.raises(ValueError, match="JSON"):
         write_json(str(tmp_path / "r.json"), {"a": math.inf})
@@ -33,13 +33,13 @@ def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
     path.write_text("before")
     with path.open() as reader:
         write_whole(path, "after")
-        assert reader.read() == "before", "who reads it goes on reading the old one"
+        assert reader.read() == "before", "a reader of the old file goes on reading it"
     assert path.read_text() == "after"
     assert [p.name for p in tmp_path.iterdir()] == ["r"]
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_devices_are_written_to(tmp_path: Path) -> None:
+def test_devices_and_pipes_are_written_in_place(tmp_path: Path) -> None:
     write_whole(Path("/dev/null"), "x")
     assert Path("/dev/null").is_char_device()
     pipe = tmp_path / "pipe"

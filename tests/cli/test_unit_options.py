@@ -41,7 +41,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize(("text", "value"), [("5", 0.05), ("0.5", 0.005), ("0.5%", 0.005), ("0", 0.0)])
-def test_percentages(text: str, value: float) -> None:
+def test_a_percentage_is_read_as_a_share(text: str, value: float) -> None:
     assert _percent(text) == pytest.approx(value)
 
 
@@ -49,24 +49,24 @@ PAIRS = [("6", (6, 40)), ("10:20", (10, 20)), ("50", (50, 50)), ("7:7", (7, 7)),
 
 
 @pytest.mark.parametrize(("text", "value"), PAIRS)
-def test_pairs(text: str, value: tuple[int, int]) -> None:
+def test_pairs_are_read_as_minimum_and_maximum(text: str, value: tuple[int, int]) -> None:
     assert _pairs(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "5", "5:10", "10:9", "ten", "10:x", "²", ":20", "-6", "6.5", "10:20:30"])
-def test_pairs_that_are_none(text: str) -> None:
+def test_invalid_pairs_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not MIN or MIN:MAX with MIN at least 6"):
         _pairs(text)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "50", "100", "x", "nan", "inf"])
-def test_percentages_that_are_none(text: str) -> None:
+def test_invalid_percentages_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a percentage from 0 to 50"):
         _percent(text)
 
 
 @given(st.text(max_size=8))
-def test_any_text_is_a_number_or_refused(text: str) -> None:
+def test_any_text_is_a_valid_number_or_refused(text: str) -> None:
     checks: list[tuple[Callable[[str], Any], Callable[[Any], bool]]] = [
         (positive, lambda count: count >= 1),
         (seconds, lambda time: 0 < time < math.inf),
@@ -82,12 +82,12 @@ def test_any_text_is_a_number_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["²", "1_0", "0", "-1", "1.0", " 1", ""])
-def test_counts_that_are_none(text: str) -> None:
+def test_invalid_counts_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         positive(text)
 
 
-def test_seconds() -> None:
+def test_seconds_are_above_zero_and_finite() -> None:
     assert seconds("1.5") == 1.5
     for text in ("0", "-1", "nan", "inf", "1e9", "soon", ""):
         with pytest.raises(argparse.ArgumentTypeError, match="is not a number of seconds above 0"):
@@ -97,11 +97,11 @@ def test_seconds() -> None:
 # which options were named
 
 
-def test_options_left_out_are_left_out() -> None:
+def test_only_the_options_of_the_user_are_given() -> None:
     assert given_options(parsed(), "glibc") == {"allocator": "glibc"}
 
 
-def test_options_in_the_studys_terms() -> None:
+def test_options_have_the_names_of_a_study() -> None:
     words = "--minimize wall,peak_heap --budget 15m --method grid --params a,,b --pairs 7:9 --instructions callgrind"
     words += " --seed 3 --margin 1 --expert --meter ptrace --massif-compat --timeout 2"
     assert given_options(parsed(words), "glibc") == {
@@ -136,13 +136,13 @@ def test_options_in_the_studys_terms() -> None:
         ("--budget 1h30m", "--budget '1h30m' is neither a count nor a time", "for example 200, 90s, 15m or 2h"),
     ],
 )
-def test_options_that_cannot_be_meant(words: str, message: str, hint: str) -> None:
+def test_unknown_values_are_refused_with_a_hint(words: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         given_options(parsed(words), "glibc")
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
-def test_which_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workload_is_a_command_or_a_file_and_not_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("w.toml").write_text('command = ["true"]\n')
     assert read_workload(parsed("-- true --json x")).file.command == ["true", "--json", "x"]
@@ -153,7 +153,7 @@ def test_which_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         read_workload(parsed())
 
 
-def test_which_allocator(tmp_path: Path) -> None:
+def test_the_allocators_are_those_of_the_options(tmp_path: Path) -> None:
     space = tmp_path / "s.toml"
     space.write_text('[allocator]\nname = "mine"\nenv = "M"\n[[param]]\nkey = "k"\nexplain = "e"\ntype = "bool"\n')
     assert [a.name for a in named_allocators(parsed(f"--space {space}"))] == ["mine"]
@@ -165,7 +165,7 @@ def test_which_allocator(tmp_path: Path) -> None:
     assert named_allocators(parsed()) == [], "all that are found are searched"
 
 
-def test_files_that_cannot_be_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_need_a_file_refuse_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ("report x.study -o -", "fit x.hwt -o -", "verify x.study --junit -"):
         status, error = said(capsys, *words.split())
         assert status == 2
@@ -219,13 +219,13 @@ def test_every_failure_is_one_line_and_a_status(
     assert said(capsys, "doctor") == (status, line)
 
 
-def test_a_bug_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         cli.main(["doctor"])
 
 
-def test_words_after_the_dashes_are_never_ours(
+def test_words_after_the_dashes_belong_to_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[Any] = []
@@ -241,7 +241,7 @@ def test_words_after_the_dashes_are_never_ours(
     assert said(capsys, "measure", "prog")[0] == 2, "a forgotten -- is no command"
 
 
-def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     from heapwright import __version__
 
     assert said(capsys, "--help")[0] == 0
@@ -257,23 +257,23 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", (0,)), ("0,1", (0, 1)), (" 1, 0,1", (1, 0)), ("255", (255,))])
-def test_statuses_of_success(text: str, value: tuple[int, ...]) -> None:
+def test_statuses_of_success_are_read(text: str, value: tuple[int, ...]) -> None:
     assert _statuses(text) == value
 
 
 @pytest.mark.parametrize("text", ["", ",", "0,", "-1", "256", "x", "0 1", "²"])
-def test_statuses_that_are_none(text: str) -> None:
+def test_invalid_statuses_of_success_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a list of exit statuses from 0 to 255"):
         _statuses(text)
 
 
 @pytest.mark.parametrize("option", ["--stdin in.txt", "--stdin none", "--success 0,1"])
-def test_a_workload_file_says_them_itself(option: str) -> None:
+def test_stdin_and_success_are_refused_beside_a_workload_file(option: str) -> None:
     with pytest.raises(UsageError, match=f"{option.split()[0]} applies only to a command after --"):
         read_workload(parsed(f"--workload w.toml {option}"))
 
 
-def test_a_command_is_given_them(tmp_path: Path) -> None:
+def test_stdin_and_success_apply_to_a_command(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("x")
     with open_workload(parsed(f"--success 0,1 --stdin {tmp_path}/in -- true")) as workload:
         assert (workload.file.stdin, workload.file.success) == (str(tmp_path / "in"), [0, 1])
@@ -308,7 +308,7 @@ def test_only_one_result_goes_to_stdout() -> None:
         writes_stdout(cli.build_parser().parse_args(["compare", "--csv", "-", "--json", "-"]))
 
 
-def test_instructions_that_cannot_be_counted(
+def test_a_warning_says_that_instructions_cannot_be_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for works in (True, False):

@@ -40,7 +40,7 @@ def sweep(program: Callable[..., Path], name: str) -> list[str]:
     return [*words, "--study", name, "--", str(program("mapping_calls"))]
 
 
-def test_through_files_as_on_this_machine(shell: Shell, program: Callable[..., Path]) -> None:
+def test_a_sweep_through_job_files_equals_one_on_this_machine(shell: Shell, program: Callable[..., Path]) -> None:
     assert shell(*sweep(program, "here.study")).returncode == 0
     left, rounds = shell.count("plan", "jobs", *sweep(program, "files.study")), 0
     while left:
@@ -75,7 +75,7 @@ def test_a_search_on_replays_through_files(shell: Shell, program: Callable[..., 
     assert (shell.folder / "s.html").exists()
 
 
-def test_what_cannot_be_used_is_one_line(shell: Shell, program: Callable[..., Path]) -> None:
+def test_invalid_plans_and_blocks_are_one_line(shell: Shell, program: Callable[..., Path]) -> None:
     assert shell("run-one", "nowhere", "0").stderr.count("\n") == 1
     assert shell("plan", "jobs").returncode == 2
     assert shell.count("plan", "jobs", *sweep(program, "s.study")) == 1
@@ -87,4 +87,4 @@ def test_what_cannot_be_used_is_one_line(shell: Shell, program: Callable[..., Pa
     (shell.folder / "jobs/plan.json").write_text(json.dumps(plan))
     done = shell("run-one", "jobs", "0")
     assert done.returncode == 1
-    assert done.stderr.startswith("heapwright: this machine cannot run it: it has heapwright ")
+    assert done.stderr.startswith("heapwright: this machine cannot run the block: it has heapwright ")

@@ -175,7 +175,7 @@ def network() -> Iterator[tuple[str, str, str]]:
     ],
 )
 @pytest.mark.long
-def test_the_network_is_paused(pause_s: float, network: tuple[str, str, str], tmp_path: Path) -> None:
+def test_a_study_survives_a_pause_of_the_network(pause_s: float, network: tuple[str, str, str], tmp_path: Path) -> None:
     name, cable, host = network
     farm, log, notes = Farm(tmp_path, host), tmp_path / "pids", list[str]()
     input_ = Input("one")

@@ -86,7 +86,7 @@ def test_every_job_of_every_block_once_and_in_order_within_it(make: Make) -> Non
     assert {r.host or this_host() for r in found} == {this_host()}
 
 
-def test_what_fails_on_one_input_is_not_run_on_the_block_s_others(make: Make) -> None:
+def test_a_configuration_that_fails_on_one_input_is_not_run_on_others(make: Make) -> None:
     runner = make('[ "$SETTING" != 2 ] || exit 3')
     found = results(runner, Work((job(1), job(2), job(1, TWO), job(2, TWO))))
     assert [(r.job.config, r.job.input.name, r.outcome.failure) for r in found] == [
@@ -102,7 +102,7 @@ def test_the_default_may_fail_now_and_then(make: Make, tmp_path: Path) -> None:
     assert (found.outcome.failure, found.retried) == ("", ("exit status 1",))
 
 
-def test_what_nobody_wants_any_more_stops(make: Make, tmp_path: Path) -> None:
+def test_jobs_of_a_closed_runner_stop(make: Make, tmp_path: Path) -> None:
     log = tmp_path / "pids"
     runner = make(f"echo $$ >>{log}; [ $SETTING = 1 ] || exec sleep 1000")
     runner.submit(Work((job(1), job(2))))

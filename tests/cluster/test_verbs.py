@@ -19,7 +19,7 @@ HEAPWRIGHT = str(Path(sys.executable).with_name("heapwright"))
 
 
 @pytest.mark.long
-def test_bench(shared_farm: Farm, tmp_path: Path) -> None:
+def test_bench_runs_on_a_cluster(shared_farm: Farm, tmp_path: Path) -> None:
     """Every round of every benchmark runs, and the worker returns the program's own figures."""
     words = [HEAPWRIGHT, "bench", "openmp", "--quick", "--threads", "2", "-n", "2", "--allocators", "glibc,exgen"]
     words += ["--cluster", shared_farm.address, "--json", "bench.json"]

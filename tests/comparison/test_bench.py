@@ -157,7 +157,7 @@ def test_names_are_unique(suite: str, quick: bool) -> None:
     assert len(names) == len(set(names))
 
 
-def test_thread_counts() -> None:
+def test_a_benchmark_runs_with_the_thread_counts_that_it_supports() -> None:
     by_name = {b.name: b for b in BENCHMARKS}
     assert by_name["n-to-1"].thread_counts([1, 2, 4]) == [3, 4]
     assert by_name["phases"].thread_counts([2, 4]) == [1]

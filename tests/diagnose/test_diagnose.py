@@ -132,7 +132,7 @@ def test_redis_of_the_distribution_is_on_jemalloc(preload: str, tmp_path: Path) 
         assert preload in found["allocator"]
 
 
-def test_a_page(tmp_path: Path) -> None:
+def test_diagnose_writes_a_page(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     with python(HOLES) as pid:
         assert heapwright(pid, "--html", out).returncode == 0
@@ -159,7 +159,7 @@ def test_watch_ends_with_the_process() -> None:
         (["no-such-program"], "no process, container or unit is called 'no-such-program'"),
     ],
 )
-def test_errors_are_one_line(words: list[str], why: str) -> None:
+def test_processes_that_cannot_be_read_give_one_line(words: list[str], why: str) -> None:
     done = heapwright(*words)
     assert done.returncode == 1
     assert why in done.stderr
@@ -185,7 +185,7 @@ def test_a_name_that_several_processes_have(tmp_path: Path) -> None:
     assert only["finding"] == "small"
 
 
-def test_wrong_usage() -> None:
+def test_wrong_arguments_are_refused() -> None:
     for name in ("", "0::"):
         done = heapwright(name)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -52,11 +52,11 @@ def members(group: Path) -> Iterator[list[int]]:
             process.wait()
 
 
-def test_a_process_id() -> None:
+def test_a_process_id_names_its_process() -> None:
     assert find_target(str(os.getpid())).pids == [os.getpid()]
 
 
-def test_a_unit() -> None:
+def test_the_name_of_a_unit_names_its_processes() -> None:
     with cgroup("hw-test-web.service") as group, members(group) as pids:
         for name in ("hw-test-web", "hw-test-web.service"):
             found = find_target(name)
@@ -65,7 +65,7 @@ def test_a_unit() -> None:
 
 
 @pytest.mark.parametrize("scope", [f"docker-{ID}.scope", f"libpod-{ID}.scope", f"cri-containerd-{ID}.scope", ID])
-def test_a_container(scope: str) -> None:
+def test_the_id_of_a_container_names_its_processes(scope: str) -> None:
     with cgroup(scope) as group, members(group) as pids:
         for name in (ID, ID[:12]):
             found = find_target(name)
@@ -73,7 +73,7 @@ def test_a_container(scope: str) -> None:
             assert found.label == f"container {ID[:12]}"
 
 
-def test_a_container_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_a_container_names_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine tells the main process; the others are those of its cgroup."""
     with cgroup(f"docker-{ID}.scope") as group, members(group) as pids:
         engine = tmp_path / "docker"
@@ -96,6 +96,6 @@ def test_no_such_cgroup(name: str) -> None:
         find_target(name)
 
 
-def test_no_such_name() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(HeapwrightError, match="no process, container or unit is called 'hw-test-nothing'"):
         find_target("hw-test-nothing")

@@ -28,7 +28,7 @@ def waiting(*command: str | Path, **env: str) -> Iterator[int]:
         process.stdin.close()
 
 
-def test_the_c_librarys() -> None:
+def test_the_malloc_of_the_c_library_is_named() -> None:
     with waiting("cat") as pid:
         found = which_malloc(pid)
     assert found.name == f"glibc {glibc_version()}"
@@ -36,7 +36,7 @@ def test_the_c_librarys() -> None:
 
 
 @pytest.mark.parametrize("name", ["exgen", "jemalloc", "mimalloc", "tcmalloc"])
-def test_a_preloaded_library(name: str) -> None:
+def test_the_malloc_of_a_preloaded_library_is_named(name: str) -> None:
     if name != "exgen":
         needs.peer(name)
     with waiting("cat", LD_PRELOAD=find_allocators()[name].preload) as pid:
@@ -46,7 +46,7 @@ def test_a_preloaded_library(name: str) -> None:
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
-def test_one_in_the_program(static: bool, tmp_path: Path) -> None:
+def test_a_malloc_in_the_program_is_named(static: bool, tmp_path: Path) -> None:
     """A program that defines malloc itself has no known family; a static one with glibc's malloc is told by texts."""
     source = tmp_path / "echo.c"
     source.write_text(
@@ -97,5 +97,5 @@ def test_go_programs_have_a_malloc_if_they_have_c_code(cgo: bool, tmp_path: Path
     assert "the Go compiler made" in found.evidence
 
 
-def test_no_such_process() -> None:
+def test_the_malloc_of_a_missing_process_is_unknown() -> None:
     assert which_malloc(2**22 + 1).name == "unknown"

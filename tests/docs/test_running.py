@@ -279,6 +279,6 @@ def end_after(seconds: float, words: list[str], folder: Path, env: dict[str, str
         process.communicate(timeout=30)
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_every_command_that_is_left_out_is_in_a_page() -> None:
     there = {" ".join(c.words) for page in RUN for c in commands(page)}
     assert not set(LEFT_OUT) - there

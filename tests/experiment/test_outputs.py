@@ -29,7 +29,7 @@ def test_inputs_are_independent() -> None:
     assert outputs.changed("b", "2")
 
 
-def test_nothing_is_checked_without_a_digest_or_a_reference() -> None:
+def test_outputs_are_not_checked_without_a_digest_or_a_reference() -> None:
     outputs = OutputCheck()
     assert not outputs.changed("a", "1")
     assert not outputs.learn("a", "")

@@ -180,7 +180,9 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("low", "high", "p", "expected"), VERDICTS)
-def test_verdicts(low: float, high: float, p: float | None, expected: str) -> None:
+def test_the_verdict_follows_the_interval_the_p_value_and_the_margin(
+    low: float, high: float, p: float | None, expected: str
+) -> None:
     assert verdict(Ratio((low + min(high, 2)) / 2, low, high), p, MARGIN) == expected
 
 
@@ -243,14 +245,14 @@ def test_differences_between_inputs_are_no_noise_of_their_mean() -> None:
 # small parts
 
 
-def test_log_ratio() -> None:
+def test_log_ratio_of_missing_or_impossible_values_is_none() -> None:
     assert log_ratio(2.0, 1.0) == pytest.approx(math.log(2))
     assert log_ratio(0.0, 0.0) == 0.0
     for value, reference in ((None, 1.0), (1.0, None), (0.0, 1.0), (1.0, 0.0), (-1.0, 2.0)):
         assert log_ratio(value, reference) is None
 
 
-def test_summarise() -> None:
+def test_summarise_returns_median_range_and_deviation() -> None:
     found = summarise([4.0, 1.0, 2.0, 100.0])
     assert (found.n, found.median, found.min, found.max, found.mad) == (4, 3.0, 1.0, 100.0, 1.5)
 

@@ -124,7 +124,7 @@ def test_other_platforms_come_from_their_folder(monkeypatch: pytest.MonkeyPatch,
         (["-o", "kit.zip"], "'kit.zip' is not the name of a kit"),
     ],
 )
-def test_wrong_words_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.suppress(SystemExit):  # argparse's own errors
         assert main(["kit", *words]) == 2
     assert said in capsys.readouterr().err
@@ -140,7 +140,7 @@ def test_a_folder_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]
 
 
 @needs.with_command("shellcheck")
-def test_the_front_is_clean(kit: Path) -> None:
+def test_shellcheck_accepts_the_script_of_the_kit(kit: Path) -> None:
     done = subprocess.run(["shellcheck", "--shell=sh", kit / "hw"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

@@ -46,7 +46,7 @@ def write(native: Path, names: dict[str, bytes | str]) -> None:
                 archive.addfile(entry, io.BytesIO(content))
 
 
-def test_it_is_unpacked_once(native: Path, tmp_path: Path) -> None:
+def test_the_archive_is_unpacked_once(native: Path, tmp_path: Path) -> None:
     write(native, {f"{OTHER}/heapwright-meter": "heapwright-meter", f"{OTHER}/lib/libexgen.so": b"library"})
     folder = find_platform(OTHER)
     assert folder is not None

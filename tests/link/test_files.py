@@ -42,12 +42,12 @@ def refusal(path: Path) -> str:
         (b"!<arch>\nnonsense", "damaged archive"),
     ],
 )
-def test_what_cannot_be_judged_says_so(tmp_path: Path, content: bytes, says: str) -> None:
+def test_files_that_cannot_be_judged_are_refused_with_a_reason(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "x").write_bytes(content)
     assert says in refusal(tmp_path / "x")
 
 
-def test_places_that_are_no_files(tmp_path: Path) -> None:
+def test_directories_devices_and_missing_files_are_refused(tmp_path: Path) -> None:
     assert "is a directory" in refusal(tmp_path)
     assert "not a regular file" in refusal(Path("/dev/null"))
     assert "No such file or directory" in refusal(tmp_path / "missing")
@@ -103,7 +103,7 @@ def test_damage_is_never_more_than_a_line(compile_: Build, tmp_path: Path) -> No
     assert not [message for message in said if "\n" in message]
 
 
-def test_linker_scripts(tmp_path: Path) -> None:
+def test_linker_scripts_name_their_libraries(tmp_path: Path) -> None:
     script = tmp_path / "libx.so"
     script.write_text(
         "/* GNU ld script\n*/\nOUTPUT_FORMAT(elf64-x86-64)\nGROUP ( /lib/a.so.1 -lb AS_NEEDED ( c.so ) d.a )"

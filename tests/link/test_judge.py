@@ -50,7 +50,7 @@ def one(*paths: Path, plugins: bool = True) -> Judgement:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_ways_of_c(compile_: Build, name: str) -> None:
+def test_each_way_of_c_to_start_a_thread_is_judged(compile_: Build, name: str) -> None:
     source, verdict, symbol = WAYS[name]
     found = one(compile_("a.c", source))
     assert found.verdict == verdict
@@ -62,7 +62,7 @@ def test_ways_of_c(compile_: Build, name: str) -> None:
 @pytest.mark.parametrize("name", CXX_WAYS)
 @pytest.mark.parametrize("options", [["-O2"], ["-O0", "-ffunction-sections"], ["-O2", "-flto"]], ids=" ".join)
 @pytest.mark.few(3)
-def test_ways_of_cxx(compile_: Build, name: str, options: list[str]) -> None:
+def test_each_way_of_cpp_to_start_a_thread_is_judged(compile_: Build, name: str, options: list[str]) -> None:
     """libstdc++'s own reference to pthread_create proves nothing; std::thread's way to it does."""
     source, verdict = CXX_WAYS[name]
     found = one(compile_("a.cpp", source, "-std=c++20", *options))
@@ -83,7 +83,7 @@ def test_linked_programs_are_judged_alike(compile_: Build, tmp_path: Path, name:
     assert one(tmp_path / "prog").verdict == "unknown"
 
 
-def test_openmp(compile_: Build) -> None:
+def test_a_parallel_region_of_openmp_starts_threads(compile_: Build) -> None:
     source = "int main(){int s=0;\n#pragma omp parallel\n s++;\nreturn 0;}"
     assert one(compile_("a.c", source, "-fopenmp")).evidence[0].symbol.startswith("GOMP_parallel")
     assert one(compile_("b.c", source)).verdict == "single"
@@ -92,7 +92,7 @@ def test_openmp(compile_: Build) -> None:
 UNREACHED = "#include <pthread.h>\nvoid spawn(void){pthread_t t;pthread_create(&t,0,0,0);}\nint main(){return 0;}"
 
 
-def test_what_is_not_reached_proves_nothing(compile_: Build) -> None:
+def test_a_function_that_is_not_reached_proves_nothing(compile_: Build) -> None:
     assert one(compile_("a.c", UNREACHED, "-ffunction-sections")).verdict == "single"
     assert one(compile_("b.c", UNREACHED)).verdict == "multi"  # one section: calls in it leave no trace
     called = UNREACHED.replace("return 0", "spawn();return 0")
@@ -110,7 +110,7 @@ def test_what_is_not_reached_proves_nothing(compile_: Build) -> None:
     ],
     ids=["table", "constructor", "destructor", "named section"],
 )
-def test_what_is_reached_indirectly_counts(compile_: Build, way: str) -> None:
+def test_a_function_that_is_reached_indirectly_counts(compile_: Build, way: str) -> None:
     source = UNREACHED.split("int main")[0] + way
     assert one(compile_("a.c", source, "-ffunction-sections", "-fdata-sections")).verdict == "multi"
 
@@ -176,7 +176,7 @@ def test_known_libraries_are_judged_by_function(compile_: Build, tmp_path: Path)
         assert one(main, zstd).verdict == one(tmp_path / "prog").verdict == verdict
 
 
-def test_plugins_when_told(compile_: Build, tmp_path: Path) -> None:
+def test_no_plugins_makes_an_unknown_program_single(compile_: Build, tmp_path: Path) -> None:
     main = compile_("a.c", WAYS["dlopen"][0])
     run("gcc", main, "-o", tmp_path / "prog")
     for path in (main, tmp_path / "prog"):
@@ -191,7 +191,7 @@ def test_programs_are_judged_each_and_objects_together(compile_: Build) -> None:
     assert {one.verdict for one in found} == {"single"}
 
 
-def test_other_machines(compile_: Build, tmp_path: Path) -> None:
+def test_objects_of_another_machine_are_judged_alone(compile_: Build, tmp_path: Path) -> None:
     if subprocess.run(["gcc", "-m32", "-xc", "-c", "-", "-o", tmp_path / "x.o"], input=b"", check=False).returncode:
         needs.missing("gcc-multilib")
     source = "extern int puts(const char*);\nextern int pthread_create();\n"

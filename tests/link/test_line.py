@@ -66,7 +66,7 @@ def test_states_hold_where_they_stand() -> None:
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("word", ["-shared", "-r", "--relocatable", "-Bshareable", "-i"])
-def test_what_makes_no_program(word: str) -> None:
+def test_lines_that_link_no_program_are_recognised(word: str) -> None:
     assert not read_line(["a.o", word]).program
 
 
@@ -76,7 +76,7 @@ def test_words_that_cannot_be_names_of_files(word: str) -> None:
     assert (names(line), line.lost) == ([], [word])
 
 
-def test_response_files(files: Path) -> None:
+def test_response_files_are_read_within_each_other(files: Path) -> None:
     (files / "words").write_text("a.o '-o' \"my prog\" @more @missing")
     (files / "more").write_text("-static\nb.o")
     line = read_line(["@words"])
@@ -85,7 +85,7 @@ def test_response_files(files: Path) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_words_that_stick_together() -> None:
+def test_options_joined_to_their_value_are_read() -> None:
     line = read_line(["-oprog", "-Llib", "-lx", "--entry=begin", "--output=other", "-T", "script", "a.o", "-E"])
     assert names(line) == ["lib/libx.so", "a.o"]
     assert (line.output, line.entry, line.exported) == ("other", "begin", True)

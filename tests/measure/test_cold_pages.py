@@ -33,18 +33,18 @@ def test_some_pages_are_touched_twice(tmp_path: Path) -> None:
     assert faults is None or faults >= found["pages"] // 2
 
 
-def test_where_huge_pages_are_forbidden_there_is_no_answer(meter: Path) -> None:
+def test_forbidden_huge_pages_give_no_answer(meter: Path) -> None:
     words: list[str | Path] = [meter, "--", sys.executable, "-c", MEASURE]
     env = {**os.environ, "HEAPWRIGHT_HUGE_PAGES": "never"}
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) is None
 
 
-def test_few_pages_are_no_answer() -> None:
+def test_a_single_page_gives_no_answer() -> None:
     assert measure_cold_pages(1) is None
 
 
-def test_the_sentence() -> None:
+def test_the_sentence_says_whether_huge_pages_were_cold() -> None:
     found = {"pages": 64, "first_touch_s": 0.0048, "again_s": 0.00025, "slow_pages": 60, "cold": True}
     assert cold_sentence(found) == (
         "Huge pages were cold before the runs: the first touch of one took 4.8 ms, the next 0.25 ms"

@@ -16,7 +16,7 @@ def test_the_description_is_json_and_stable() -> None:
     assert here["page_bytes"] in (4096, 16384, 65536)
 
 
-def test_no_difference_to_itself() -> None:
+def test_a_machine_does_not_differ_from_itself() -> None:
     here = describe_host()
     assert differences(here, json.loads(json.dumps(here))) == []
 
@@ -29,6 +29,6 @@ def test_differences_are_named_with_both_values() -> None:
     ]
 
 
-def test_what_does_not_matter_may_differ() -> None:
+def test_harmless_differences_of_machines_are_ignored() -> None:
     here = describe_host()
     assert differences({**here, "python": "3.8", "os": "other", "memory_bytes": 1, "aslr": "0"}, here) == []

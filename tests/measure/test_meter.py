@@ -73,13 +73,13 @@ def test_the_end_of_stderr_is_kept() -> None:
     assert run.output_sha256 == sha(b"")
 
 
-def test_stdin_is_a_file_or_nothing(tmp_path: Path) -> None:
+def test_the_stdin_of_a_run_is_a_file_or_empty(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"words\n" * 1000)
     assert run_metered(["cat"], PLAIN, stdin=tmp_path / "in").output_sha256 == sha(b"words\n" * 1000)
     assert run_metered(["cat"], PLAIN).output_sha256 == sha(b"")
 
 
-def test_environment_and_directory(tmp_path: Path) -> None:
+def test_a_run_has_its_environment_and_directory(tmp_path: Path) -> None:
     run = sh('echo "$A-$HEAPWRIGHT_UNSET"; pwd', env={"A": "b c", "PATH": os.environ["PATH"]}, cwd=tmp_path)
     assert run.output_sha256 == sha(f"b c-\n{tmp_path}\n".encode())
 
@@ -102,7 +102,7 @@ def test_when_we_must_stop_nothing_is_left_running(error: type[BaseException], t
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)])
-def test_the_targets_status(script: str, status: int) -> None:
+def test_the_exit_status_is_that_of_the_command(script: str, status: int) -> None:
     run = sh(script)
     assert (run.exit_code, run.timed_out) == (status, False)
 
@@ -122,7 +122,7 @@ def test_a_daemon_belongs_to_the_run() -> None:
 
 
 @pytest.mark.parametrize("command", [["no-such-program"], ["/no/such/program"], ["/"], ["/etc/passwd"]])
-def test_what_cannot_be_started_is_one_line(command: list[str]) -> None:
+def test_a_command_that_cannot_be_started_is_one_line(command: list[str]) -> None:
     with pytest.raises(HeapwrightError) as caught:
         run_metered(command, PLAIN)
     assert command[0] in caught.value.message
@@ -183,7 +183,7 @@ def test_threads_are_counted() -> None:
     assert run_metered([sys.executable, "-c", code], PLAIN).max_threads == 4
 
 
-def test_the_json_of_a_run() -> None:
+def test_the_json_of_a_run_has_every_metric() -> None:
     found = sh("exit 3").as_json()
     assert set(NUMERIC) | {"exit_code", "output_sha256", "timed_out"} == set(found)
     assert found["exit_code"] == 3
@@ -202,14 +202,14 @@ def test_the_native_command_line(tmp_path: Path, meter: Path) -> None:
     assert [*words[:-3], "--attended", *words[-3:]] == meter_command(options, tmp_path / "r", ["--", "x"], own=False)
 
 
-def test_a_meter_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_meter_is_an_error_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEAPWRIGHT_METER", str(tmp_path / "none"))
     with pytest.raises(HeapwrightError, match=r"the meter is not at .*/none") as caught:
         meter_path()
     assert "make build" in caught.value.hint
 
 
-def test_a_meter_that_fails_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_meter_that_fails_without_a_message_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "meter").write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / "meter").chmod(0o755)
     monkeypatch.setenv("HEAPWRIGHT_METER", str(tmp_path / "meter"))
@@ -242,7 +242,7 @@ def test_no_file_descriptor_is_left_open() -> None:
     assert subprocess._active == []  # type: ignore[attr-defined]
 
 
-def test_what_the_kernel_counts_is_compared_without_stopping_the_program() -> None:
+def test_metrics_of_the_kernel_need_only_polling() -> None:
     assert least_intrusive_backend("auto", ["peak_rss_bytes", "cpu_s"], massif=False) == "poll"
     assert least_intrusive_backend("notify", ["peak_rss_bytes", "cpu_s"], massif=False) == "notify"
     proportional = ["peak_pss_bytes", "mean_pss_bytes", "cgroup_peak_bytes", "cpu_s"]

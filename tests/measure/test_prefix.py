@@ -72,7 +72,7 @@ def test_a_run_ends_at_the_text(stream: str) -> None:
     assert found.output_sha256 == (whole if stream == "stdout" else ""), "the output as far as the prefix goes"
 
 
-def test_its_children_end_with_it() -> None:
+def test_the_children_of_a_run_end_with_its_prefix() -> None:
     code = SLEEPS.format("import subprocess; subprocess.Popen(['sleep', '61.75']); print('ready', flush=True)")
     assert run(code, Prefix(output="ready")).cut
     assert subprocess.run(["pgrep", "-f", "^sleep 61.75"], check=False, stdout=subprocess.DEVNULL).returncode == 1
@@ -83,7 +83,7 @@ def test_a_run_that_ends_before_is_whole() -> None:
     assert (found.cut, found.exit_code) == (False, 3)
 
 
-def test_what_can_be_compared() -> None:
+def test_a_prefix_of_a_time_compares_memory_only() -> None:
     timed, marked = Prefix(seconds=2), Prefix(output="x")
     assert [timed.compares(m) for m in ("peak_rss_bytes", "cpu_s", "minor_faults")] == [True, False, False]
     assert all(marked.compares(m) for m in ("peak_rss_bytes", "cpu_s", "minor_faults"))

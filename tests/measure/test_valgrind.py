@@ -77,7 +77,7 @@ def test_directory_environment_and_stdin(tmp_path: Path) -> None:
 
 
 @needs_valgrind
-def test_another_end_is_no_count() -> None:
+def test_a_run_that_ends_otherwise_has_no_count() -> None:
     assert count_instructions(["/bin/sh", "-c", "exit 3"]) is None
     assert count_instructions(["/bin/sh", "-c", "exit 3"], status=3) is not None
     assert count_instructions(["/bin/sh", "-c", "kill -TERM $$"], status=0) is None
@@ -85,7 +85,7 @@ def test_another_end_is_no_count() -> None:
 
 
 @needs_valgrind
-def test_what_runs_otherwise_under_callgrind_is_not_counted(
+def test_a_program_that_behaves_otherwise_under_callgrind_is_not_counted(
     meter: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
@@ -97,7 +97,7 @@ def test_what_runs_otherwise_under_callgrind_is_not_counted(
 
 
 @needs_valgrind
-def test_what_cannot_be_counted_is_said() -> None:
+def test_a_command_that_callgrind_cannot_run_is_an_error() -> None:
     with pytest.raises(HeapwrightError, match="callgrind counted nothing for no-such-program"):
         count_instructions(["no-such-program"])
 

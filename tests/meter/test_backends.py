@@ -88,7 +88,7 @@ def test_a_daemon_can_be_left_alone(any_meter: Meter) -> None:
         wait_for(mark.exists)  # it lives on; with notify the watchdog answers its calls
 
 
-def test_a_32_bit_child(any_meter: Meter, program: Callable[..., Path]) -> None:
+def test_a_32_bit_child_is_measured(any_meter: Meter, program: Callable[..., Path]) -> None:
     try:
         small = program("behaviours", "-m32")
     except subprocess.CalledProcessError:
@@ -138,7 +138,7 @@ def test_metering_changes_nothing(name: str, any_meter: Meter, program: Callable
 # Memory that the target had
 
 
-def test_means_of_a_known_course(any_meter: Meter) -> None:
+def test_means_are_those_of_known_steps(any_meter: Meter) -> None:
     ledger = any_meter.behave("steps")
     # 64 MiB for 300 ms of at least 600 ms; longer if the machine starts or ends processes slowly.
     share = 0.3 * PACE / ledger["wall_s"]
@@ -147,13 +147,13 @@ def test_means_of_a_known_course(any_meter: Meter) -> None:
     assert 64 * MIB <= ledger["peak_heap_bytes"] <= 64 * MIB + SMALL
 
 
-def test_what_was_given_back(exact_meter: Meter) -> None:
+def test_memory_given_back_is_counted(exact_meter: Meter) -> None:
     ledger = exact_meter.behave("returns")
     assert 96 * MIB - COUNTED <= ledger["returned_bytes"] <= 96 * MIB + COUNTED
     assert ledger["returned_lazily_bytes"] == 16 * MIB
 
 
-def test_what_was_given_back_in_rarer_ways(exact_meter: Meter) -> None:
+def test_memory_given_back_in_rarer_ways_is_counted(exact_meter: Meter) -> None:
     ledger = exact_meter.behave("returns-rarely")
     assert 80 * MIB - COUNTED <= ledger["returned_bytes"] <= 80 * MIB + COUNTED
 

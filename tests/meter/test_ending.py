@@ -48,7 +48,7 @@ def gone(processes: list[int]) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
-def test_death_by_signal(number: signal.Signals, any_meter: Meter) -> None:
+def test_a_death_by_signal_is_reported_with_the_memory_until_then(number: signal.Signals, any_meter: Meter) -> None:
     ran = any_meter.run(any_meter.program, "signal", str(int(number)))
     assert (ran.status, ran.ledger["exit_code"], ran.ledger["signal"]) == (0, None, int(number))
     # The memory until then is known all the same.
@@ -94,7 +94,7 @@ def test_a_timeout_ends_what_is_stopped(any_meter: Meter) -> None:
     assert (ran.ledger["timed_out"], ran.ledger["signal"]) == (True, signal.SIGKILL)
 
 
-def test_in_time_is_no_timeout(any_meter: Meter) -> None:
+def test_a_run_that_ends_in_time_is_no_timeout(any_meter: Meter) -> None:
     assert any_meter.behave("zombie", options=["--timeout", "50"])["timed_out"] is False
 
 
@@ -102,7 +102,7 @@ def test_in_time_is_no_timeout(any_meter: Meter) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
-def test_signals_are_passed_on(number: signal.Signals, any_meter: Meter, pids: Path) -> None:
+def test_signals_are_passed_on_to_the_command(number: signal.Signals, any_meter: Meter, pids: Path) -> None:
     name = number.name.removeprefix("SIG")
     script = f"trap 'exit 9' {name}; echo $$ >{pids}.new; mv {pids}.new {pids}; while :; do sleep 0.05; done"
     running = subprocess.Popen(any_meter.words(["/bin/sh", "-c", script]))

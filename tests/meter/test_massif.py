@@ -85,7 +85,9 @@ def massif_peak(out: Path, case: Case, path: Path) -> int:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.few(7)
-def test_equals_massif(case: Case, meter: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+def test_massif_peak_equals_that_of_massif(
+    case: Case, meter: Path, program: Callable[..., Path], tmp_path: Path
+) -> None:
     path = program(f"massif_{case.program}")
     ledger = run_meter(meter, tmp_path / "meter.json", case, path, "--massif-compat")
     assert ledger["meter"] == "ptrace"
@@ -120,7 +122,7 @@ def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[..
 # Programs that check how their children and threads end, and fail if a tracer changes it.
 @pytest.mark.parametrize("options", [("--backend", "ptrace"), ("--massif-compat",)], ids=" ".join)
 @pytest.mark.parametrize("name", ["exec_thread", "signals"])
-def test_tracing_changes_nothing(
+def test_the_output_is_the_same_under_tracing(
     name: str, options: tuple[str, ...], meter: Path, program: Callable[..., Path], tmp_path: Path
 ) -> None:
     ledger = run_meter(meter, tmp_path / "meter.json", Case(name), program(f"massif_{name}"), *options)

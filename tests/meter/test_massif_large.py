@@ -89,7 +89,9 @@ def both_peaks(command: list[str], env: Mapping[str, str], tmp_path: Path) -> tu
 
 
 @pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=long) for case in LONG)], ids=str)
-def test_equals_massif(case: Case, program: Callable[..., Path], tmp_path: Path) -> None:
+def test_massif_peak_equals_that_of_massif_on_large_programs(
+    case: Case, program: Callable[..., Path], tmp_path: Path
+) -> None:
     needs.command("valgrind")
     words, env = command_of(case, program("massif_heap"))
     if shutil.which(words[0]) is None:

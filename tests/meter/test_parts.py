@@ -34,5 +34,5 @@ def test_heap_and_files_are_told_apart(any_meter: Meter, program: Callable[..., 
     assert heap["files"] <= SMALL
 
 
-def test_nothing_is_divided_unless_asked(any_meter: Meter) -> None:
+def test_memory_is_not_divided_unless_asked(any_meter: Meter) -> None:
     assert "parts" not in any_meter.behave("steps", options=("--pss",))

@@ -41,7 +41,7 @@ def test_shared_pages_count_once(any_meter: Meter) -> None:
 
 
 @reads_often
-def test_what_a_child_writes_is_its_own(any_meter: Meter) -> None:
+def test_pages_that_a_child_writes_are_its_own(any_meter: Meter) -> None:
     """Writing copies pages, which does not change RSS."""
     ledger = any_meter.behave("share", "1", "32", "0", options=PSS)
     assert 128 * MIB <= ledger["peak_rss_bytes"] <= 128 * MIB + 2 * SMALL
@@ -101,7 +101,7 @@ def test_a_program_that_ends_at_once_is_read_at_its_end(exact_meter: Meter) -> N
     assert 0 < ledger["mean_pss_bytes"] <= ledger["peak_pss_bytes"] <= SMALL
 
 
-def test_nothing_is_read_unless_asked_for(any_meter: Meter) -> None:
+def test_proportional_memory_is_not_read_unless_asked_for(any_meter: Meter) -> None:
     ledger = any_meter.behave("steps")
     assert (ledger["peak_pss_bytes"], ledger["mean_pss_bytes"]) == (None, None)
     assert "pss_samples" not in ledger

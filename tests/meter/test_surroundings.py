@@ -91,7 +91,7 @@ def test_a_meter_under_a_meter(meter: Path, any_meter: Meter, tmp_path: Path) ->
 
 @pytest.mark.parametrize("closed", ["", "<&-", "<&- >&-"])
 @pytest.mark.few(3)
-def test_nothing_of_ours_reaches_the_target(closed: str, any_meter: Meter) -> None:
+def test_no_descriptor_or_variable_of_the_meter_reaches_the_target(closed: str, any_meter: Meter) -> None:
     def signals() -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
@@ -121,7 +121,7 @@ def public(any_meter: Meter) -> Iterator[Meter]:
         yield Meter(folder / any_meter.path.name, any_meter.backend, folder / any_meter.program.name, folder)
 
 
-def test_it_needs_no_privilege(public: Meter) -> None:
+def test_the_meter_needs_no_privilege(public: Meter) -> None:
     needs.root("run as another user")
     ran = public.run(public.program, "fork", user=65534, group=65534, extra_groups=[], cwd="/")
     assert (ran.status, ran.err) == (0, "")
@@ -130,7 +130,7 @@ def test_it_needs_no_privilege(public: Meter) -> None:
         assert ran.ledger["processes"] == 2
 
 
-def test_no_process_left_to_start(public: Meter) -> None:
+def test_a_meter_that_cannot_start_a_process_says_so(public: Meter) -> None:
     needs.root("run as a user of its own")
 
     def one_process() -> None:
@@ -148,7 +148,7 @@ def test_no_process_left_to_start(public: Meter) -> None:
 
 
 @pytest.mark.parametrize("refusal", ["1", "38"])
-def test_where_nothing_is_permitted_memory_is_polled(
+def test_without_permissions_memory_is_polled(
     refusal: str, meter: Path, program: Callable[..., Path], tmp_path: Path
 ) -> None:
     report = tmp_path / "report"
@@ -179,7 +179,7 @@ def test_where_nothing_is_permitted_memory_is_polled(
 @pytest.mark.parametrize(
     "options", [["--backend", "notify"], ["--backend", "ptrace"], ["--massif-compat"]], ids=" ".join
 )
-def test_what_is_asked_for_and_not_permitted_is_said(
+def test_a_back_end_that_is_not_permitted_is_an_error(
     refusal: str, options: list[str], meter: Path, program: Callable[..., Path]
 ) -> None:
     words: list[str | Path] = [program("confine"), refusal, meter, *options, "--", "true"]
@@ -235,7 +235,7 @@ def test_bad_usage_is_one_line(words: list[str], message: str, meter: Path) -> N
         ("/etc/passwd", 126, "cannot execute /etc/passwd: Permission denied"),
     ],
 )
-def test_what_cannot_be_run_is_one_line(command: str, status: int, message: str, any_meter: Meter) -> None:
+def test_a_command_that_cannot_be_run_is_one_line(command: str, status: int, message: str, any_meter: Meter) -> None:
     one_line(any_meter.words([command]), status, message)
     assert not any_meter.report.exists()
 
@@ -245,7 +245,7 @@ def test_a_report_that_cannot_be_written_is_one_line(any_meter: Meter) -> None:
     one_line(any_meter.words(["true"]), 1, "cannot write /no/such/folder/report: No such file or directory")
 
 
-def test_what_may_not_be_executed_is_not_what_is_not_there(meter: Path, tmp_path: Path) -> None:
+def test_a_command_without_permission_is_not_reported_as_missing(meter: Path, tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     words: list[str | Path] = [meter, "--", "plain"]

@@ -30,7 +30,9 @@ def compare_and_swaps(platform: Platform, processor: str, program: Path, library
 
 @pytest.mark.parametrize("built", ["aarch64-musl"], indirect=True)
 @pytest.mark.parametrize("name", ["exgen", "reaper"])
-def test_the_processor_decides(runnable: Platform, compiled: Callable[..., Path], name: str, tmp_path: Path) -> None:
+def test_the_processor_decides_which_atomic_instructions_run(
+    runnable: Platform, compiled: Callable[..., Path], name: str, tmp_path: Path
+) -> None:
     if not runnable.foreign:
         needs.machine_cannot("choose its processor")
     program, library = compiled(runnable, "platform_cases"), runnable.library(name)

@@ -40,7 +40,7 @@ def folder(platform: Platform) -> Path:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["allocator_tests", "allocator_thread_tests", "reaper_thread_tests"])
-def test_unit_tests(other: Platform, name: str) -> None:
+def test_unit_tests_pass_on_other_platforms(other: Platform, name: str) -> None:
     left_out = ":".join(LEFT_OUT if other.foreign else ())
     done = other.run(folder(other) / name, "--gtest_brief=1", f"--gtest_filter=-{left_out}")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -174,7 +174,7 @@ WORKLOADS = {work.__name__: work for work in (sqlite3, lua, zstd, mini_httpd, ma
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_of_musl(musl: Platform, program: str, tmp_path: Path) -> None:
+def test_a_musl_program_prints_the_same_with_our_allocators(musl: Platform, program: str, tmp_path: Path) -> None:
     if program == "mini_httpd" and os.geteuid() != 0:
         needs.machine_cannot("start mini_httpd (root only)")
     work = WORKLOADS[program]

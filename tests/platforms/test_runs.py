@@ -14,14 +14,14 @@ from tests.platforms.conftest import LIBRARIES, Platform
 CASES = re.compile(r"ok (\d+)\n")
 
 
-def test_without_an_allocator(runnable: Platform, compiled: Callable[..., Path]) -> None:
+def test_the_cases_pass_without_a_library(runnable: Platform, compiled: Callable[..., Path]) -> None:
     done = runnable.run(compiled(runnable, "platform_cases"), *runnable.cases)
     assert (done.returncode, done.stderr) == (0, "")
     assert CASES.fullmatch(done.stdout)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_preloaded(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
+def test_the_cases_pass_with_a_preloaded_library(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
     variable = name.partition("-")[0].upper() + "_OPTIONS"
     program = compiled(runnable, "platform_cases")
     done = runnable.run(program, *runnable.cases, preload=runnable.library(name), env={variable: "stats=1"})
@@ -32,7 +32,7 @@ def test_preloaded(runnable: Platform, compiled: Callable[..., Path], name: str)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_linked_into_a_static_program(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
+def test_the_cases_pass_in_a_static_program(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
     library = str(runnable.folder / f"lib/lib{name}.a")
     path = compiled(runnable, "platform_cases", "-static", "-Wl,-u,__pthread_create", library)
     variable = name.partition("-")[0].upper() + "_OPTIONS"
@@ -42,7 +42,7 @@ def test_linked_into_a_static_program(runnable: Platform, compiled: Callable[...
     assert " bytes live (" in done.stderr
 
 
-def test_recorded_and_replayed(runnable: Platform, compiled: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_cases_are_recorded_and_replayed(runnable: Platform, compiled: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "raw"
     folder.mkdir()
     program = compiled(runnable, "platform_cases")

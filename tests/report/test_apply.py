@@ -103,7 +103,7 @@ def test_the_wrapper_sets_the_very_value(value: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["printf", "%s|", word, "last"] for word in HOSTILE])
-def test_alone_the_wrapper_runs_the_tuned_command(words: list[str], tmp_path: Path) -> None:
+def test_without_arguments_the_wrapper_runs_the_tuned_command(words: list[str], tmp_path: Path) -> None:
     path = wrapper(tmp_path, TUNED, words)
     out = subprocess.run([path], check=True, capture_output=True, cwd=tmp_path).stdout.decode()
     assert out == f"{words[2]}|last|"
@@ -111,7 +111,7 @@ def test_alone_the_wrapper_runs_the_tuned_command(words: list[str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "it's $HOME", "-n", 'line\nbreak "x"'])
-def test_alone_the_wrapper_works_from_any_directory(name: str, tmp_path: Path) -> None:
+def test_without_arguments_the_wrapper_works_from_any_directory(name: str, tmp_path: Path) -> None:
     """The script enters the directory of the tuned command, but runs any other command where it is called."""
     tuned_in = tmp_path / name
     tuned_in.mkdir()
@@ -189,7 +189,7 @@ def test_a_batch_script_works_from_any_directory(tmp_path: Path) -> None:
         ("A=a\rExecStart=/bin/evil", '"A=a\\x0dExecStart=/bin/evil"'),  # a carriage return ends a line there, too
     ],
 )
-def test_systemd_quoting(text: str, expected: str) -> None:
+def test_values_are_quoted_for_systemd(text: str, expected: str) -> None:
     assert systemd_quote(text) == expected
 
 
@@ -235,7 +235,7 @@ def test_systemd_itself_accepts_it(tmp_path: Path) -> None:
         ("100%", '"100%"'),
     ],
 )
-def test_docker_quoting(text: str, expected: str) -> None:
+def test_values_are_quoted_for_docker(text: str, expected: str) -> None:
     assert docker_quote(text) == expected
 
 
@@ -271,7 +271,7 @@ def test_the_claim_stays_in_one_comment(fmt: str) -> None:
 
 
 @pytest.mark.parametrize("fmt", sorted(FORMATS))
-def test_where_nothing_is_proven_nothing_is_set(fmt: str, tmp_path: Path) -> None:
+def test_without_a_proven_gain_no_setting_is_printed(fmt: str, tmp_path: Path) -> None:
     text = render(Config(1, "glibc", {}, {}), fmt, ["true"], "No proven improvement: keep the default.")
     assert "keep the default" in text
     assert "GLIBC_TUNABLES" not in text

@@ -79,7 +79,7 @@ def test_cycles_where_they_are_counted(cycles: bool, words: str) -> None:
     assert any(line.startswith("glibc") and words in line for line in shown.splitlines())
 
 
-def test_the_voids_own_cost_is_told() -> None:
+def test_the_cost_of_the_void_is_in_the_text_and_the_json() -> None:
     assert "void: " in text(suite("realistic"), 80)
     assert "void" not in text(suite("server"), 80)
     assert suite_json(suite("realistic"), [], 1)["void"]
@@ -111,7 +111,7 @@ def test_csv_has_every_run() -> None:
         (None, "n/a"),
     ],
 )
-def test_ratios(ratio: Ratio | None, shown: str) -> None:
+def test_ratios_are_shown_rounded(ratio: Ratio | None, shown: str) -> None:
     assert show_ratio(ratio) == shown
 
 
@@ -126,7 +126,7 @@ def test_ratios(ratio: Ratio | None, shown: str) -> None:
         ("wall_s", None, "n/a"),
     ],
 )
-def test_values(metric: str, value: float | None, shown: str) -> None:
+def test_values_are_shown_with_their_unit(metric: str, value: float | None, shown: str) -> None:
     assert show(metric, value) == shown
 
 
@@ -147,7 +147,7 @@ def test_figures_name_all_allocators_and_tell_them_apart() -> None:
     assert len(looks) == len(names)
 
 
-def test_what_was_not_measured_is_not_drawn() -> None:
+def test_values_that_were_not_measured_are_not_drawn() -> None:
     found = suite("server", threads=(2,))
     assert set(figures(found)) == {"all", "server-time"}
     for cell in found.cells.values():

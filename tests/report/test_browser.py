@@ -39,12 +39,12 @@ def opened_alone(browser: Any, page: Path) -> None:
     assert asked == [page.as_uri()]
 
 
-def test_it_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
+def test_the_page_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     opened_alone(browser, page)
 
 
 @pytest.mark.parametrize("width", [360, needs.long(768), needs.long(1280)])
-def test_nothing_sticks_out(width: int, browser: Any, page: Path) -> None:
+def test_no_element_is_wider_than_the_page(width: int, browser: Any, page: Path) -> None:
     opened(browser, page, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
@@ -144,7 +144,7 @@ def test_without_scripts_everything_can_be_read(browser: Any, proven_page: Path)
 
 
 @pytest.mark.long
-def test_what_is_hostile_does_nothing(browser: Any, tmp_path: Path) -> None:
+def test_hostile_text_on_the_page_does_nothing(browser: Any, tmp_path: Path) -> None:
     bad = "</script><script>document.title='got'</script><img src=x onerror=\"document.title='got'\">"
     path = tmp_path / "report.html"
     write_report([ALL["proven"](), ALL["workload file"]()], path)

@@ -38,7 +38,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_it_is_small_and_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
+def test_the_page_is_small_and_opens_without_errors_or_requests(browser: Any, page: Path) -> None:
     assert page.stat().st_size < 300_000
     opened_alone(browser, page)
     text = browser.find_element("tag name", "body").text

@@ -52,14 +52,14 @@ def diagnosis_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 
 @pytest.mark.few(1)
-def test_it_opens_without_errors_or_requests(browser: Any, diagnosis_page: Path) -> None:
+def test_the_page_opens_without_errors_or_requests(browser: Any, diagnosis_page: Path) -> None:
     opened_alone(browser, diagnosis_page)
     assert len(browser.find_elements("css selector", "svg.wide")) == 2
 
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.few(1)
-def test_nothing_sticks_out(width: int, browser: Any, diagnosis_page: Path) -> None:
+def test_no_element_is_wider_than_the_page(width: int, browser: Any, diagnosis_page: Path) -> None:
     opened(browser, diagnosis_page, width)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 

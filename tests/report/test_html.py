@@ -88,7 +88,7 @@ def test_every_state_is_well_formed_and_says_its_claim(state: StudyView, tmp_pat
             assert target[1:] in page.ids, f"{target} leads nowhere"
 
 
-def test_nothing_is_loaded_from_anywhere(state: StudyView, tmp_path: Path) -> None:
+def test_the_page_loads_nothing(state: StudyView, tmp_path: Path) -> None:
     text = written(tmp_path, state)
     page = Page(text)
     (policy,) = [a["content"] for t, a in page.tags if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"]
@@ -110,7 +110,7 @@ def test_nothing_is_loaded_from_anywhere(state: StudyView, tmp_path: Path) -> No
     assert not re.search(r"url\((?!#)|@import", text)
 
 
-def test_what_people_write_stays_text(tmp_path: Path) -> None:
+def test_html_in_a_users_text_is_escaped(tmp_path: Path) -> None:
     hostile = view(
         command=[HOSTILE, "--x"],
         reproduce=["heapwright", "tune", "--", HOSTILE],
@@ -264,7 +264,7 @@ def test_picks_of_an_unfinished_confirmation_are_no_claims(tmp_path: Path) -> No
     assert "Paste this" not in text
 
 
-def test_what_did_not_hold_up_is_not_for_pasting(tmp_path: Path) -> None:
+def test_a_gain_that_was_not_confirmed_has_nothing_to_paste(tmp_path: Path) -> None:
     text = said(written(tmp_path, ALL["nothing held up"]()))
     assert "Finished: nothing is proven" in text
     assert "The best of them were not better than the default on fresh runs" in text
@@ -289,7 +289,7 @@ def test_a_setting_is_explained_with_its_size(tmp_path: Path) -> None:
     assert "removed these settings, because the pick was not shown to be worse without them: mxfast=0." in text
 
 
-def test_what_was_run_is_written_for_people(tmp_path: Path) -> None:
+def test_the_workload_is_described_in_words(tmp_path: Path) -> None:
     text = said(written(tmp_path, ALL["workload file"]()))
     for words in (
         "small (train): 'a b'; large (test)",
@@ -312,7 +312,7 @@ def test_a_load_of_phases_is_written_for_people(tmp_path: Path) -> None:
     assert "load_metrics: format = wrk, latency_unit = ms, operations = 7" in text
 
 
-def test_what_was_not_measured_is_said(tmp_path: Path) -> None:
+def test_the_page_says_what_was_not_measured(tmp_path: Path) -> None:
     assert "Not measured: energy." in said(written(tmp_path, view()))
 
 
@@ -381,7 +381,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         (b"\xff\xfe", "cannot read"),
     ],
 )
-def test_extract_of_something_else(content: bytes | None, message: str, tmp_path: Path) -> None:
+def test_extract_refuses_a_file_that_is_no_report(content: bytes | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     if content is not None:
         path.write_bytes(content)
@@ -407,7 +407,7 @@ def test_every_verdict_on_a_replay_has_words(verdict: Any) -> None:
     )
 
 
-def test_what_there_was_no_time_for_is_said(tmp_path: Path) -> None:
+def test_the_page_says_what_there_was_no_time_for(tmp_path: Path) -> None:
     found = view()
     hasty = {name: dataclasses.replace(pick, dropped=[], minified=False) for name, pick in found.picks.items()}
     text = said(written(tmp_path, dataclasses.replace(found, picks=hasty)))

@@ -23,7 +23,7 @@ def keys(browser: Any, *names: str) -> None:
     ActionChains(browser).send_keys(*names).perform()
 
 
-def test_a_dot_speaks_when_pointed_at(browser: Any, proven_page: Path) -> None:
+def test_a_point_shows_its_values_when_pointed_at(browser: Any, proven_page: Path) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
     opened(browser, proven_page, 1280)
@@ -39,7 +39,7 @@ def test_a_dot_speaks_when_pointed_at(browser: Any, proven_page: Path) -> None:
     assert box["y"] + box["height"] <= frame[1] + frame[2]
 
 
-def test_dots_by_keyboard(browser: Any, proven_page: Path) -> None:
+def test_the_arrow_keys_move_between_points(browser: Any, proven_page: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
     opened(browser, proven_page, 1280)
@@ -54,7 +54,7 @@ def test_dots_by_keyboard(browser: Any, proven_page: Path) -> None:
     assert not browser.find_element("id", "tip").is_displayed()
 
 
-def test_the_filter(browser: Any, proven_page: Path) -> None:
+def test_the_filter_of_the_table_takes_words_and_excluded_words(browser: Any, proven_page: Path) -> None:
     opened(browser, proven_page, 1280)
     keys(browser, "/")
     field = browser.switch_to.active_element
@@ -71,7 +71,7 @@ def test_the_filter(browser: Any, proven_page: Path) -> None:
     assert browser.execute_script(ROWS) == 61
 
 
-def test_copying(browser: Any, proven_page: Path) -> None:
+def test_the_button_copies_the_lines_to_paste(browser: Any, proven_page: Path) -> None:
     opened(browser, proven_page, 1280)
     granted = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     browser.execute_cdp_cmd("Browser.grantPermissions", granted)

@@ -17,7 +17,7 @@ from heapwright.search import pareto
 from .views import config
 
 
-def test_phases_in_words() -> None:
+def test_phases_have_readable_names() -> None:
     assert title("search") == "searching"
     assert title("minify.time") == "removing settings without effect (time pick)"
     assert title("something new") == "something new"
@@ -69,7 +69,7 @@ def test_a_note_comes_after_the_runs_before_it(capsys: pytest.CaptureFixture[str
     ]
 
 
-def test_what_is_left_of_a_phase_that_may_end_early(
+def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
@@ -96,7 +96,7 @@ def test_the_front_is_kept_as_settings_come() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(80, 120), st.integers(80, 120)), min_size=1, max_size=30))
-def test_the_front_is_the_front(costs: list[tuple[int, int]]) -> None:
+def test_the_growing_front_is_the_pareto_front(costs: list[tuple[int, int]]) -> None:
     front = ParetoFront()
     for number, (memory, cpu) in enumerate(costs):
         front.add(config(number), {"peak_rss_bytes": memory / 100, "cpu_s": cpu / 100})

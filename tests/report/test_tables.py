@@ -31,7 +31,7 @@ def test_a_short_row_spans_the_rest() -> None:
 
 @pytest.mark.long
 @needs.with_command("pdflatex")
-def test_latex_takes_it(tmp_path: Path) -> None:
+def test_latex_typesets_any_cell(tmp_path: Path) -> None:
     document = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}" + latex_table(ROWS, "50% & more")
     (tmp_path / "t.tex").write_text(document + "\\end{document}")
     done = subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True)

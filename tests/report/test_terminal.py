@@ -50,7 +50,7 @@ def test_changes_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_nothing_is_wider_than_a_terminal(name: str) -> None:
+def test_no_line_is_wider_than_a_terminal(name: str) -> None:
     for line in shown(VIEWS[name]()).splitlines():
         if not line.startswith("  export ") and "study: " not in line and "report: " not in line:
             assert len(line) <= 80, line
@@ -93,7 +93,7 @@ def test_usual_figures_leave_room_for_every_name() -> None:
     assert re.search(r"^time and +peak_rss ", table, re.M)
 
 
-def test_what_to_paste_is_one_line_however_long() -> None:
+def test_the_setting_to_paste_is_one_line_however_long() -> None:
     found = view()
     long = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.setting_{i}={i}" for i in range(20))}
     pick = found.picks["time"]
@@ -102,7 +102,7 @@ def test_what_to_paste_is_one_line_however_long() -> None:
     assert f"  export GLIBC_TUNABLES={long['GLIBC_TUNABLES']}\n" in text
 
 
-def test_the_summary_says_what_it_must() -> None:
+def test_the_summary_has_the_claim_the_table_and_the_lines_to_paste() -> None:
     text = " ".join(shown(view()).split())
     found = view()
     assert found.claim in text

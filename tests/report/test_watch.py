@@ -93,17 +93,17 @@ def test_other_names_are_refused(host: str, served: int, studies: Studies) -> No
     assert studies.read == 0
 
 
-def test_localhost_is_us(served: int) -> None:
+def test_the_host_name_localhost_is_served(served: int) -> None:
     assert ask(served, "/state", host=f"localhost:{served}")[0] == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_nothing_can_be_changed(method: str, served: int, studies: Studies) -> None:
+def test_methods_that_change_something_are_refused(method: str, served: int, studies: Studies) -> None:
     assert ask(served, "/", method)[0] == 501
     assert studies.path.read_bytes() == b"0"
 
 
-def test_there_is_nothing_else(served: int) -> None:
+def test_other_paths_are_not_served(served: int) -> None:
     assert ask(served, "/../../etc/passwd")[0] == 404
     assert ask(served, "/a.study")[0] == 404
     assert ask(served, "/state", "HEAD")[1] == ""

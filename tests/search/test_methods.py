@@ -53,7 +53,7 @@ def test_a_thinned_grid_keeps_its_corners() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 60))
-def test_thin_is_even(levels: int, keep: int) -> None:
+def test_thinned_levels_are_evenly_spaced(levels: int, keep: int) -> None:
     found = thin(levels, keep)
     assert found == sorted(set(found))
     assert len(found) == min(levels, keep)

@@ -30,7 +30,7 @@ def test_a_missing_package_is_one_line(
     check_method("sobol")
 
 
-def test_it_is_said_before_anything_is_measured(
+def test_a_missing_package_is_reported_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(methods, "find_spec", lambda _: None)

@@ -17,7 +17,7 @@ def tables(draw: st.DrawFn) -> Costs:
     return draw(st.lists(st.tuples(*[cost] * width), min_size=1, max_size=30))
 
 
-def test_dominance() -> None:
+def test_a_point_dominates_if_it_is_nowhere_worse_and_somewhere_better() -> None:
     assert dominates((1, 2), (1, 3))
     assert not dominates((1, 2), (1, 2))
     assert not dominates((0, 3), (1, 2))

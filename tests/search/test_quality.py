@@ -28,7 +28,7 @@ def test_a_front_that_spans_less_than_a_percent_has_no_slope(other: tuple[float,
     assert (found.size, found.slope) == (2, None)
 
 
-def test_one_objective() -> None:
+def test_one_objective_has_a_front_of_one_point() -> None:
     found = front_quality([(0.8,), (0.9,)], ("cpu_s",))
     assert (found.size, found.slope) == (1, None)
     assert found.hypervolume == pytest.approx(0.3)

@@ -116,7 +116,7 @@ def test_the_machines_own_random_numbers_play_no_part(method: str) -> None:
 
 
 @pytest.mark.few(1)
-def test_what_fails_is_never_in_the_way(method: str) -> None:
+def test_failed_points_do_not_stop_a_method(method: str) -> None:
     batches = take(method, SPACES["mixed"], infeasible=0.5, budget=100)
     assert sum(map(len, batches)) >= 50
 

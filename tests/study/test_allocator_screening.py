@@ -62,7 +62,7 @@ def test_the_picks_are_of_different_allocators(tuning: Callable[..., Tuning]) ->
     assert view.explain(view.picks["memory"].config, "cache").startswith("explained")
 
 
-def test_what_fails_is_reported_and_not_searched(tuning: Callable[..., Tuning]) -> None:
+def test_an_allocator_that_fails_is_reported_and_not_searched(tuning: Callable[..., Tuning]) -> None:
     study = three(tuning, world())
     view = study.go()
     assert "broken is not searched: killed by SIGSEGV" in study.notes.notes

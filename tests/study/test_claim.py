@@ -137,7 +137,7 @@ def test_a_gain_at_a_steep_price_is_shipped_by_name_only() -> None:
     )
 
 
-def test_a_studys_claim() -> None:
+def test_the_claim_of_a_study_names_its_best_pick() -> None:
     good = pick("time", memory(1.0, "same"), cpu(0.8, "better"))
     assert study_claim({"time": good}, OBJECTIVES, confirmed=True).startswith(
         "With glibc's mxfast=0: CPU time 20.0% lower"
@@ -211,7 +211,7 @@ def faster(settings: dict[str, str], _input: str) -> dict[str, float]:
 SHORT = {"method": "sobol", "evaluations": 12, "pairs_min": 6, "pairs_max": 10}
 
 
-def test_what_a_finished_study_ships(tuning: Callable[..., Tuning]) -> None:
+def test_a_finished_study_ships_its_recommended_pick(tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(effect=faster), options=SHORT)
     view = study.go()
     assert chosen_config(view, None).settings == {"cache": "0"}

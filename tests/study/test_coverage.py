@@ -41,13 +41,13 @@ def test_intervals_of_recorded_pairs_contain_the_truth(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", tool.NOTED)
-def test_where_they_may_not_the_note_says_why(name: str) -> None:
+def test_intervals_with_long_spells_contain_the_truth_or_carry_the_note(name: str) -> None:
     covered, noted = simulated(tool.NOTED[name])
     assert (covered | noted).mean() >= 0.93
     assert noted.mean() >= 0.7
 
 
-def test_the_interval_of_before_did_not() -> None:
+def test_the_earlier_bootstrap_interval_misses_the_truth() -> None:
     """The check can fail: a percentile bootstrap misses the truth in modes that last, and with outliers."""
     for name in ("each slow for 3 of its runs, half of the time", "5 % outliers, × 5"):
         sample = tool.COVERED[name](np.random.default_rng(11), STUDIES)

@@ -19,7 +19,7 @@ SHORT = ("normal, 2 %", "drift and jumps", "two modes, 20 % slow", "5 % outliers
 
 
 @pytest.mark.parametrize("name", [needs.long_unless(name in SHORT, name) for name in COURSES])
-def test_what_does_nothing_is_flat(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_without_effect_is_flat(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [sweep(COURSES[name], seed, patch=monkeypatch) for seed in range(SWEEPS)]
     assert sum(map(is_flat, found)) >= 0.95 * SWEEPS
     assert all(t.repeated == 8 for t in found)

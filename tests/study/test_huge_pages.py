@@ -74,7 +74,9 @@ def test_every_format_forbids_them_without_heapwright(study: Callable[..., Study
 
 
 @pytest.mark.parametrize("thp", ["madvise", "never", ""])
-def test_it_is_not_searched_elsewhere(study: Callable[..., StudyView], thp: str) -> None:
+def test_forbidding_huge_pages_is_searched_only_where_the_system_gives_them(
+    study: Callable[..., StudyView], thp: str
+) -> None:
     view = study(thp)
     assert "process" not in view.runtimes
     assert not any("process." in key for e in view.evaluations for key in e.config.settings)

@@ -179,7 +179,7 @@ def test_drift_does_not_look_like_shape(sweeping: Any) -> None:
     assert max(abs(math.log(r or 0.0)) for r in ratios) < 0.005
 
 
-def test_what_fails_is_a_gap(sweeping: Any) -> None:
+def test_a_point_that_fails_is_a_gap(sweeping: Any) -> None:
     world = World(effect=valley, fails=lambda s: "killed by SIGSEGV" if s.get("size") in ("8", "16") else "")
     sweep = sweeping(world, "size:1:1024:1")
     sweep.go()
@@ -254,7 +254,7 @@ def test_too_many_points_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("text", "size"), [("512", 512), ("32k", 32768), ("2^35", 1 << 35), ("x", None), ("", None)])
-def test_sizes(text: str, size: int | None) -> None:
+def test_sizes_are_read_with_their_units(text: str, size: int | None) -> None:
     assert parse_size(text) == size
 
 
@@ -297,7 +297,7 @@ def test_of_pure_noise_the_step_is_the_noise_step() -> None:
     assert found.verdict == "flat within the noise"
 
 
-def test_nothing_to_say_of_a_point_and_of_a_plain() -> None:
+def test_few_points_and_a_plain_have_no_smoothness() -> None:
     assert smoothness([0.0, None], [2], 0.0, [], None).verdict == "too few points"
     assert smoothness([0.1] * 9, [3, 3], 0.0, [], True).verdict == "flat"
     assert smoothness([0.1, 0.2, 0.3], [3], 0.0, [], None).verdict.startswith("not judged")

@@ -75,7 +75,7 @@ def test_more_epistasis_has_more_optima() -> None:
     assert counts[2] == pytest.approx(256 / 9, rel=0.1)
 
 
-def test_two_valleys() -> None:
+def test_two_valleys_have_two_basins_and_their_transitions() -> None:
     """Nine points in a row: basins of four and five points, and one border that both sides cross."""
     costs = [3.0, 1.0, 2.0, 4.0, 5.0, 3.0, 2.0, 0.0, 1.0]
     found = local_optima(costs, [9])
@@ -180,7 +180,7 @@ def test_a_network_is_a_partition_with_probabilities(costs: list[float | None], 
         assert found.optima[0].cost <= least + tolerance
 
 
-def test_everything_at_once() -> None:
+def test_all_measures_of_one_landscape_agree() -> None:
     found = analyse_landscape([float(abs(i - 5)) for i in range(11)], [11])
     assert found.neutrality == 0
     assert found.fitness_distance == pytest.approx(1)

@@ -39,12 +39,12 @@ from .fakes import toy_allocator
         ("1d", (0, 86400.0)),
     ],
 )
-def test_budgets(text: str, expected: tuple[int, float]) -> None:
+def test_budgets_are_counts_or_times(text: str, expected: tuple[int, float]) -> None:
     assert parse_budget(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "1h30m", "10 m", "5.5", "1e3", "10x", "m", "inf", "10m\n5", "0x10"])
-def test_budgets_that_are_none(text: str) -> None:
+def test_a_budget_that_is_neither_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_budget(text)
     assert f"'{text}' is neither a count nor a time" in caught.value.message
@@ -56,7 +56,7 @@ def test_budgets_that_are_none(text: str) -> None:
     ("text", "why"),
     [("0", "must be at least 1 evaluation"), ("0s", "'0s' is not longer than 0 s"), ("0.0h", "not longer than 0 s")],
 )
-def test_budgets_of_nothing(text: str, why: str) -> None:
+def test_a_budget_of_zero_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
         parse_budget(text)
     assert caught.value.hint
@@ -237,7 +237,7 @@ def test_another_machine_is_refused(begin: Callable[..., Options], monkeypatch: 
     ("name", "value"),
     [("TOY", "toy.cache=3"), ("LD_PRELOAD", ""), ("MALLOC_ARENA_MAX", "2"), ("MALLOC_TOP_PAD_", "65536")],
 )
-def test_what_else_rules_malloc_must_be_as_it_was(
+def test_a_change_of_other_malloc_variables_is_refused(
     name: str, value: str, begin: Callable[..., Options], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(name, raising=False)

@@ -81,7 +81,7 @@ def test_minify_keeps_the_gain_of_a_noisy_program_and_drops_the_rest(tuning: Cal
     assert useless <= 8, "of up to four settings in each study"
 
 
-def test_where_nothing_has_an_effect_a_claim_is_rare(tuning: Callable[..., Tuning]) -> None:
+def test_without_any_effect_a_claim_is_rare(tuning: Callable[..., Tuning]) -> None:
     """One study in twenty may claim something; tests/study/test_false_claims.py counts."""
     wrong = 0
     for seed in range(1, 13):
@@ -112,7 +112,7 @@ def test_memory_and_time_have_their_own_picks(tuning: Callable[..., Tuning]) -> 
 # settings that are refused
 
 
-def test_what_fails_is_infeasible_and_never_picked(tuning: Callable[..., Tuning]) -> None:
+def test_settings_that_fail_are_infeasible_and_never_picked(tuning: Callable[..., Tuning]) -> None:
     world = World(effect=faster_without_cache, fails=lambda s: "killed by SIGSEGV" if s.get("cache") == "0" else "")
     view = tuning(world, options={**SHORT, "evaluations": 30}).go()
     bad = [e for e in view.evaluations if not e.feasible]

@@ -49,7 +49,7 @@ def test_a_long_program_gets_a_prediction_and_the_budget_for_a_proof() -> None:
     assert plan_for(95.0, hours * 3600)[0], "the advised budget holds a proof"
 
 
-def test_where_not_even_a_recording_fits() -> None:
+def test_a_budget_too_small_for_a_recording_gives_no_prediction() -> None:
     assert plan_for(400.0)[:2] == (False, False)
 
 

@@ -46,7 +46,7 @@ def confirmed(memory: float, cpu: float, mib: float = 100) -> dict[str, Confirma
         (0.999, 0.9, 1, ""),
     ],
 )
-def test_what_is_good_advice(memory: float, cpu: float, mib: float, objection: str) -> None:
+def test_the_policy_objects_to_bad_advice(memory: float, cpu: float, mib: float, objection: str) -> None:
     assert Policy().objection(confirmed(memory, cpu, mib), OBJECTIVES) == objection
 
 
@@ -106,12 +106,12 @@ def test_a_stricter_limit_admits_no_more(limit: str, refused: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=-2%", "cpu=x", "nothing=1"])
-def test_bad_limits(text: str) -> None:
+def test_invalid_limits_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_limits(text)
 
 
 @pytest.mark.parametrize("text", ["memory:cpu", "memory=1:2", "memory:cpu=0:1", "memory:cpu=1", "a:b=1:2"])
-def test_bad_prices(text: str) -> None:
+def test_invalid_prices_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_prices(text)

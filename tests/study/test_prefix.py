@@ -53,7 +53,7 @@ def test_the_latest_input_and_objective_count() -> None:
     assert find_prefix([whole_run(2.0, heap_at=16.0)], both) == (Prefix(seconds=20.0), both)
 
 
-def test_time_does_not_show() -> None:
+def test_a_prefix_has_memory_as_its_only_objective() -> None:
     assert find_prefix([whole_run(1.0)], ("peak_rss_bytes", "cpu_s")) == (Prefix(seconds=1.5), MEMORY)
     assert find_prefix([whole_run(1.0)], ("cpu_s", "mean_rss_bytes")) is None
 
@@ -73,7 +73,7 @@ def test_without_memory_over_time_there_is_none() -> None:
         (WholeRun(2, "exit status 1", {}), "a whole run under it failed: exit status 1"),
     ],
 )
-def test_a_whole_run_may_object(whole: WholeRun, objection: str) -> None:
+def test_a_whole_run_may_reject_the_gain_of_a_prefix(whole: WholeRun, objection: str) -> None:
     found = whole.objection({"peak_rss_bytes": 0.9})
     assert found.startswith(objection)
     assert bool(found) == bool(objection)

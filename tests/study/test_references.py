@@ -62,7 +62,9 @@ def test_each_kind_of_program_has_its_advice(rows: Callable[..., dict[str, dict[
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_CONF"])
-def test_who_has_set_malloc_needs_no_advice(name: str, rows: Callable[..., dict[str, dict[str, str]]]) -> None:
+def test_a_user_who_has_set_malloc_gets_no_usual_advice(
+    name: str, rows: Callable[..., dict[str, dict[str, str]]]
+) -> None:
     assert rows(threads=True, base={name: "1"}) == {}
 
 

@@ -252,7 +252,7 @@ def test_replays_asked_for_are_used_whatever_they_tell(
     assert "fails" in {a.verdict for a in view.proxy.agreement}, "and it is said"
 
 
-def test_what_a_replay_cannot_tell_is_searched_on_the_program(tuning: Callable[..., Tuning]) -> None:
+def test_objectives_that_replays_do_not_measure_are_searched_on_the_program(tuning: Callable[..., Tuning]) -> None:
     study = tuning(
         World(effect=effect, extra={"major_faults": 3.0}), options={**SHORT, "objectives": ("major_faults",)}
     )
@@ -300,7 +300,7 @@ def candidates(costs: list[float], runs: int = 1) -> dict[int, Candidate]:
     }
 
 
-def test_agreement_in_figures() -> None:
+def test_the_agreement_of_replays_and_program_is_judged_by_rank() -> None:
     straight = candidates([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     few = check(straight, candidates([0.1, 0.2]), ["cpu_s"], {})
     assert (few.by_objective[0].verdict, few.fails) == ("few", "")

@@ -78,7 +78,7 @@ def test_a_stored_requirement_is_read_again(metric: str, bound: float, relative:
         ("load_errors <= 1.1x", "has no ratio"),
     ],
 )
-def test_others_are_refused_in_one_line(text: str, why: str) -> None:
+def test_invalid_requirements_are_refused_in_one_line(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_requirement(text)
 

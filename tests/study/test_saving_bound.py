@@ -60,7 +60,7 @@ def test_without_a_recording_all_anonymous_memory_may_be_saved() -> None:
     assert memory(default()) == pytest.approx(90)
 
 
-def test_what_no_reading_saw_may_be_mallocs() -> None:
+def test_growth_after_the_last_reading_counts_as_mallocs() -> None:
     assert memory(default(peak=120 * MIB)) == pytest.approx(110)
 
 
@@ -216,7 +216,7 @@ def test_a_bound_that_says_nothing_is_left_out() -> None:
     assert said(pages, busy).endswith("almost no memory; the saving of CPU time has no upper bound.")
 
 
-def test_where_the_memory_was_is_written_largest_kind_first() -> None:
+def test_kinds_of_memory_are_named_largest_first() -> None:
     known = saving_bound([(default(), None)])
     assert isinstance(known, SavingBound)
     assert where_text(known) == (

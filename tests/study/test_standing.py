@@ -65,7 +65,7 @@ def test_a_pick_that_failed_says_why() -> None:
     assert (found, gone) == ({}, ["There is no memory pick: it failed in a fresh run: killed by SIGSEGV."])
 
 
-def test_where_nothing_is_shown_the_picks_stay_to_be_seen() -> None:
+def test_picks_without_a_proven_gain_or_loss_stay() -> None:
     found, gone = final_picks({"time": pick("time", 2, 1.0, 0.995)}, {}, AIMS)
     assert list(found) == ["time"]
     assert gone == []

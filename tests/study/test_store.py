@@ -86,7 +86,7 @@ def test_a_place_holds_one_run(store: Store) -> None:
     assert [r.digest for r in store.runs()] == ["d"]
 
 
-def test_what_renders_alike_is_one_configuration(store: Store) -> None:
+def test_configurations_with_the_same_environment_are_one(store: Store) -> None:
     first = store.config("toy", {"a": "1"}, {"TOY": "a=1"})
     assert store.config("toy", {"a": "1", "b": "2"}, {"TOY": "a=1"}) == first
     other = store.config("toy", {"a": "2"}, {"TOY": "a=2"})
@@ -233,7 +233,7 @@ def test_an_empty_file_becomes_a_study(path: Path) -> None:
         assert store.runs() == []
 
 
-def test_a_missing_study_or_folder(path: Path) -> None:
+def test_a_missing_study_or_folder_is_an_error(path: Path) -> None:
     with pytest.raises(HeapwrightError, match=r"no such study: .*s\.study$"):
         read_study(path)
     with pytest.raises(HeapwrightError, match=r"cannot open the study .*/no/s\.study: No such file or directory"):

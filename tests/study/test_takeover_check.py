@@ -54,7 +54,9 @@ def build(path: Path, *words: str | Path) -> Path:
     return path
 
 
-def test_it_reaches(check: Callable[..., tuple[str, int]], program: Callable[..., Path]) -> None:
+def test_a_preloaded_malloc_takes_over_in_dynamic_programs(
+    check: Callable[..., tuple[str, int]], program: Callable[..., Path]
+) -> None:
     """The loader decides, so the program need not run."""
     for name in ("glibc", "exgen"):
         assert check(name, program("mapping_calls")) == ("", 0)
@@ -93,7 +95,7 @@ def test_a_library_with_another_malloc(
     assert check("exgen", linked) == ("", 0)
 
 
-def test_a_library_that_is_none(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
+def test_a_library_without_malloc_is_refused(check: Callable[..., tuple[str, int]], tmp_path: Path) -> None:
     (tmp_path / "fake.so").write_text("no library")
     assert check(f"{tmp_path}/fake.so", "true")[0] == (
         "fake.so cannot be preloaded: the malloc of true stays that of libc.so.6 (name a library that defines malloc)"
@@ -107,7 +109,9 @@ def test_the_hint_names_an_allocator_that_is_known(check: Callable[..., tuple[st
     assert check("glibc", linked)[0].endswith("(the malloc it has can be used: --allocator jemalloc)")
 
 
-def test_static_programs(check: Callable[..., tuple[str, int]], program: Callable[..., Path]) -> None:
+def test_a_static_program_is_checked_by_a_run(
+    check: Callable[..., tuple[str, int]], program: Callable[..., Path]
+) -> None:
     """glibc's settings reach one that has glibc in it, and programs that a static one starts."""
     static = program("mapping_calls", "-static")
     assert check("glibc", static) == ("", 1)

@@ -104,7 +104,7 @@ def one_line(err: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_clear_line(case: str, heapwright: Heapwright, folder: Path) -> None:
+def test_bad_input_is_one_line_and_leaves_no_file(case: str, heapwright: Heapwright, folder: Path) -> None:
     words, status, message = CASES[case]
     before = sorted(folder.iterdir())
     done = heapwright(*words)
@@ -123,7 +123,7 @@ def test_one_clear_line(case: str, heapwright: Heapwright, folder: Path) -> None
     ],
 )
 @pytest.mark.few(1)
-def test_a_default_that_fails(script: str, message: str, heapwright: Heapwright) -> None:
+def test_a_command_that_fails_by_itself_is_one_line(script: str, message: str, heapwright: Heapwright) -> None:
     done = heapwright("tune", "--timeout", "1", "--", "sh", "-c", script)
     assert done.status == 1
     assert re.search(message, one_line(done.err))
@@ -146,7 +146,7 @@ def study(heapwright: Heapwright, finished: Path) -> Path:
     return Path(shutil.copy(finished, heapwright.folder))
 
 
-def test_a_study_of_something_else(program: Callable[..., Path], finished: Path) -> None:
+def test_a_study_of_another_command_or_option_is_refused(program: Callable[..., Path], finished: Path) -> None:
     heapwright, study = Heapwright(finished.parent, report=False, forked=True), finished  # where the study was made
     before = study.read_bytes()
 
@@ -173,7 +173,7 @@ def test_a_study_of_something_else(program: Callable[..., Path], finished: Path)
     assert study.read_bytes()[100:] == before[100:], "a refused study was changed"
 
 
-def test_two_at_once(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
+def test_a_study_in_use_is_refused(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
     import fcntl
 
     with study.open("rb+") as held:

@@ -19,7 +19,7 @@ def bump(program: Callable[..., Path]) -> str:
     return str(program("bump_malloc", "-shared", "-fPIC"))
 
 
-def test_tables_json_csv_markdown_and_plots(heapwright: Heapwright, bump: str) -> None:
+def test_bench_writes_tables_json_csv_markdown_and_plots(heapwright: Heapwright, bump: str) -> None:
     exports = ["--json", "b.json", "--csv", "b.csv", "--markdown", "b.md", "--plots", "plots"]
     words = ["bench", "realistic", "--quick", "-n", "2", "--threads", "1,2", "--allocators", f"glibc,{bump}"]
     done = heapwright(*words, *exports)
@@ -78,7 +78,7 @@ def test_a_broken_allocator_does_not_stop_the_others(
     assert done.status == 0
 
 
-def test_what_is_not_loaded_is_said(heapwright: Heapwright) -> None:
+def test_an_allocator_that_was_not_loaded_is_reported(heapwright: Heapwright) -> None:
     library = heapwright.folder / "libnothing.so"
     library.write_text("no library")
     done = heapwright(*WORDS, "--allocators", f"glibc,{library}")
@@ -89,7 +89,7 @@ def test_what_is_not_loaded_is_said(heapwright: Heapwright) -> None:
     assert "server, libnothing.so, 1 thread: not loaded: malloc is bound to " in done.err
 
 
-def test_an_allocator_against_itself(heapwright: Heapwright) -> None:
+def test_an_allocator_can_be_compared_with_itself(heapwright: Heapwright) -> None:
     words = ["bench", "startup", "--quick", "-n", "3", "--json", "-", "--allocators", "glibc,glibc"]
     first, second = json.loads(heapwright(*words).out)["results"]
     assert (first["allocator"], second["allocator"]) == ("glibc", "glibc-2")
@@ -107,7 +107,7 @@ def test_an_allocator_against_itself(heapwright: Heapwright) -> None:
         (["--allocators", "./no.so"], "no such allocator library: ./no.so"),
     ],
 )
-def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> None:
+def test_bad_input_is_refused_in_one_line(words: list[str], message: str, heapwright: Heapwright) -> None:
     done = heapwright("bench", *words)
     assert (done.status, done.out, done.err) == (2, "", f"heapwright: {message}\n")
 
@@ -122,7 +122,7 @@ def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> No
         (["--csv", "no/where.csv"], "no/where.csv: there is no directory no (create it first)"),
     ],
 )
-def test_bad_options(words: list[str], what: str, heapwright: Heapwright) -> None:
+def test_bad_options_are_refused_in_one_line(words: list[str], what: str, heapwright: Heapwright) -> None:
     done = heapwright("bench", *words)
     assert (done.status, done.out) == (2, "")
     assert what in done.err

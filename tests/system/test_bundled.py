@@ -13,7 +13,7 @@ from heapwright.measure.host import describe_host
 from .conftest import Heapwright
 
 
-def test_they_are_listed_with_their_settings(heapwright: Heapwright) -> None:
+def test_our_allocators_are_listed_with_their_settings(heapwright: Heapwright) -> None:
     rows = {row["name"]: row for row in json.loads(heapwright("allocators", "--json", "-").out)["allocators"]}
     exgen = rows["exgen"]
     assert exgen["bundled"]

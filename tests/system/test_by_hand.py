@@ -54,7 +54,7 @@ def tunables(line: str) -> str:
     return found[1] if found else ""
 
 
-def test_a_command(heapwright: Heapwright) -> None:
+def test_the_line_of_a_report_measures_a_command(heapwright: Heapwright) -> None:
     script = 'echo "<$GLIBC_TUNABLES>" >> seen'
     lines = tuned(heapwright, "--", "sh", "-c", script)
     (heapwright.folder / "seen").unlink()
@@ -67,7 +67,9 @@ def test_a_command(heapwright: Heapwright) -> None:
         (heapwright.folder / "seen").unlink()
 
 
-def test_several_inputs_with_stdin(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_line_of_a_report_measures_the_confirmed_input(
+    heapwright: Heapwright, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The lines work in any directory, with set-up and clean-up, on the input that the study was confirmed on."""
     file = write_inputs(heapwright.folder)
     text = file.read_text().replace("$MALLOC_ARENA_MAX|", "$MALLOC_ARENA_MAX|$GLIBC_TUNABLES|")
@@ -86,7 +88,7 @@ def test_several_inputs_with_stdin(heapwright: Heapwright, tmp_path_factory: pyt
 
 
 @pytest.mark.long
-def test_a_server(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_line_of_a_report_loads_a_server(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The lines start, load and stop the server; as in the study, only the server gets the setting."""
     write_server(heapwright.folder, free_port())
     lines = tuned(heapwright, "--workload", "server.toml")
@@ -101,7 +103,7 @@ def test_a_server(heapwright: Heapwright, tmp_path_factory: pytest.TempPathFacto
 
 @needs.with_command("redis-server")
 @pytest.mark.long
-def test_redis(heapwright: Heapwright) -> None:
+def test_the_line_of_a_report_loads_redis(heapwright: Heapwright) -> None:
     """Regression: the report's line was `measure -- redis-server` without its load, and it hung."""
     port = free_port()
     (heapwright.folder / "redis.toml").write_text(

@@ -53,7 +53,7 @@ def test_a_planted_gain_is_found_and_the_page_shows_it(heapwright: Heapwright, t
     assert "Memory lower in the treatment" in (tmp_path / "canary.html").read_text()
 
 
-def test_it_goes_on_where_it_was_killed(heapwright: Heapwright, tmp_path: Path) -> None:
+def test_a_killed_canary_goes_on(heapwright: Heapwright, tmp_path: Path) -> None:
     with workers(30, 30) as (control, treatment):
         words = ("canary", "--control", control, "--treatment", treatment, "--every", "0.1s", "-q")
         process = heapwright.start(*words)

@@ -23,7 +23,9 @@ def bump(program: Callable[..., Path]) -> str:
     return str(program("bump_malloc", "-shared", "-fPIC"))
 
 
-def test_each_gets_its_row(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:
+def test_each_allocator_has_a_row_in_every_format(
+    heapwright: Heapwright, program: Callable[..., Path], bump: str
+) -> None:
     exports = ["--json", "c.json", "--csv", "c.csv", "--markdown", "c.md", "--latex", "c.tex", "--plot", "c.svg"]
     done = heapwright(*WORDS, "--allocators", f"glibc,{bump}", *exports, "--", str(program("mapping_calls")))
     assert done.status == 0, done.err
@@ -80,7 +82,9 @@ def test_a_broken_allocator_does_not_stop_the_others(
     assert done.status == 1  # only the reference could be measured
 
 
-def test_what_was_not_loaded_is_said(heapwright: Heapwright, program: Callable[..., Path], bump: str) -> None:
+def test_an_allocator_that_was_not_loaded_is_reported(
+    heapwright: Heapwright, program: Callable[..., Path], bump: str
+) -> None:
     done = heapwright(*WORDS, "--allocators", f"glibc,{bump}", "--", str(program("moody", "-static")))
     assert done.status == 1
     assert "not loaded: the program is statically linked" in done.out
@@ -132,7 +136,7 @@ def test_the_reference_is_the_program_as_it_is(heapwright: Heapwright, linked: s
         assert "; default: medians; others: ratios to it with 95% intervals" in " ".join(text.split())
 
 
-def test_who_names_a_reference_gets_it(heapwright: Heapwright, linked: str, bump: str) -> None:
+def test_the_first_name_is_the_reference(heapwright: Heapwright, linked: str, bump: str) -> None:
     done = heapwright("compare", "-n", "1", "--allocators", "glibc,exgen", "--json", "-", "--", linked)
     found = json.loads(done.out)
     assert (found["reference"], list(found["allocators"])) == ("glibc", ["glibc", "exgen"])
@@ -179,7 +183,7 @@ def test_a_program_with_glibc_has_no_row_of_its_own(heapwright: Heapwright, prog
     assert "default" not in found["allocators"]
 
 
-def test_a_malloc_that_nothing_can_replace(heapwright: Heapwright) -> None:
+def test_a_program_whose_malloc_cannot_be_replaced_is_refused(heapwright: Heapwright) -> None:
     """The unchanged program still gets a row; every other allocator gets the reason why it has none."""
     sources = [Path(__file__).parents[1] / f"programs/{name}.c" for name in ("mapping_calls", "bump_malloc")]
     subprocess.run([needs.command("gcc"), "-O1", "-o", heapwright.folder / "own", *sources], check=True)
@@ -216,7 +220,7 @@ def test_a_table_in_a_log_is_as_wide_as_it_must_be(heapwright: Heapwright, progr
     assert len(exgen.rstrip()) > 80
 
 
-def test_how_far_a_comparison_is(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_progress_says_how_far_a_comparison_is(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """Progress counts warm-ups separately, and does not count further runs of allocators that failed in them."""
     words = ["compare", "-n", "3", "--allocators", "glibc,exgen,reaper"]
     err = heapwright(*words, "--", str(program("mapping_calls"))).err
@@ -246,6 +250,6 @@ def test_an_allocator_compared_with_itself(heapwright: Heapwright, program: Call
         (["--metrics", "cpuu"], "unknown metric 'cpuu' (did you mean 'cpu'?)"),
     ],
 )
-def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> None:
+def test_bad_input_is_refused_in_one_line(words: list[str], message: str, heapwright: Heapwright) -> None:
     done = heapwright("compare", *words, "--", "true")
     assert (done.status, done.out, done.err) == (2, "", f"heapwright: {message}\n")

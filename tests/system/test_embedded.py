@@ -82,7 +82,7 @@ def test_a_shell_that_starts_it_is_not_searched(embedded: Path, heapwright: Heap
     assert (found["picks"], found["evaluations"]) == ({}, 0)
 
 
-def test_its_name_means_the_embedded_one(embedded: Path, heapwright: Heapwright) -> None:
+def test_the_name_of_an_embedded_allocator_means_the_embedded_one(embedded: Path, heapwright: Heapwright) -> None:
     words = [*QUICK, "--params", "thp", "--budget", "1", "--allocators", "exgen,jemalloc"]
     done = heapwright("tune", *words, "--", f"./{embedded.name}")
     assert result(done)["managed"]["reach"] == "embedded"
@@ -169,7 +169,7 @@ fn main() {{
         ("tikv-jemallocator", "0.6", "tikv_jemallocator::Jemalloc", "jemalloc", "_RJEM_MALLOC_CONF"),
     ],
 )
-def test_a_rust_program(
+def test_the_allocator_of_a_rust_program_is_tuned(
     crate: str, version: str, kind: str, family: str, variable: str, heapwright: Heapwright
 ) -> None:
     needs.command("cargo")

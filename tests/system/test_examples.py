@@ -45,7 +45,7 @@ def measured(heapwright: Heapwright, file: str) -> dict[str, float | None]:
     return run
 
 
-def test_the_http_server(heapwright: Heapwright) -> None:
+def test_the_example_of_an_http_server_runs(heapwright: Heapwright) -> None:
     file = example(heapwright, "http-server.toml", "18765", ('"600"', '"60"'), ('"300"', '"30"'))
     run = measured(heapwright, file)
     assert (run["load_operations"], run["load_errors"]) == (90, 0)
@@ -55,7 +55,7 @@ def test_the_http_server(heapwright: Heapwright) -> None:
     ("name", "port", "operations"), [("python-server.toml", "18771", "300"), ("java-server.toml", "18772", "600")]
 )
 @pytest.mark.few(1)
-def test_a_server_of_a_runtime(heapwright: Heapwright, name: str, port: str, operations: str) -> None:
+def test_the_examples_of_runtimes_servers_run(heapwright: Heapwright, name: str, port: str, operations: str) -> None:
     if name.startswith("java"):
         needs.command("javac")
     run = measured(heapwright, example(heapwright, f"runtimes/{name}", port, (f'"{operations}", "16"', '"30", "4"')))
@@ -64,6 +64,6 @@ def test_a_server_of_a_runtime(heapwright: Heapwright, name: str, port: str, ope
 
 
 @needs.with_command("redis-server")
-def test_redis(heapwright: Heapwright) -> None:
+def test_the_example_of_redis_runs(heapwright: Heapwright) -> None:
     file = example(heapwright, "redis.toml", "17777", ('"200000"', '"2000"'), ('"100000"', '"1000"'))
     assert measured(heapwright, file)["load_operations"] == 2000 + 2 * 1000 + 1000

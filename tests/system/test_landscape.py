@@ -15,7 +15,7 @@ from .conftest import Heapwright
 CURVE = ["landscape", "--param", "mmap_threshold", "--range", "mmap_threshold=1K:1G", "--step", "2"]
 
 
-def test_a_curve(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_a_sweep_of_one_setting_shows_its_effect(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """mapping_calls allocates large blocks: a threshold below their size maps each, one far above maps none."""
     out = [
         "--metric",
@@ -75,7 +75,7 @@ def test_a_setting_that_does_nothing_is_flat(heapwright: Heapwright, program: Ca
 
 
 @pytest.mark.long
-def test_killed_it_goes_on(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_a_killed_sweep_goes_on(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     log = heapwright.folder / "starts"
     command = ["sh", "-c", 'echo >>"$0"; exec "$1"', str(log), str(program("mapping_calls"))]
     words = ["landscape", "--param", "mmap_threshold", "--param", "top_pad", "--step", "5", "-q", "--study", "l.study"]
@@ -116,7 +116,7 @@ EXAMPLE = "(for example mmap_threshold=256:32M)"
         (["--param", "top_pad", "--metric", "cpuu"], "unknown metric 'cpuu' (did you mean 'cpu'?)"),
     ],
 )
-def test_bad_input(words: list[str], message: str, heapwright: Heapwright) -> None:
+def test_bad_input_is_refused_and_leaves_no_file(words: list[str], message: str, heapwright: Heapwright) -> None:
     done = heapwright("landscape", *words, "--", "true")
     assert (done.status, done.out, done.err) == (2, "", f"heapwright: {message}\n")
     assert list(heapwright.folder.iterdir()) == []

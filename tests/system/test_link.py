@@ -86,7 +86,9 @@ COMPILERS = [
 
 @pytest.mark.parametrize(("compiler", "options"), COMPILERS, ids=lambda x: x if isinstance(x, str) else " ".join(x))
 @pytest.mark.few(2)
-def test_the_verdict_chooses(heapwright: Heapwright, objects: Path, compiler: str, options: list[str]) -> None:
+def test_the_verdict_of_inspect_chooses_the_allocator(
+    heapwright: Heapwright, objects: Path, compiler: str, options: list[str]
+) -> None:
     """Compiles again only if the options are of the compiler, not of the linker alone."""
     needs.command(compiler, *[f"ld.{word.partition('=')[2]}" for word in options if word.startswith("-fuse-ld=")])
     compiles = compiler != "g++" or any(word.startswith(("-f", "-O")) and "-fuse" not in word for word in options)
@@ -112,7 +114,7 @@ def test_the_same_link_makes_the_same_program(heapwright: Heapwright) -> None:
     assert made[0] == made[1]
 
 
-def test_shared_and_by_name(heapwright: Heapwright) -> None:
+def test_options_choose_the_shared_library_the_name_and_the_hardened_build(heapwright: Heapwright) -> None:
     done = heapwright("link", "--shared", "--allocator", "reaper", "--", "g++", "plain.o", "-o", "plain")
     assert "reaper" in done.err
     works_with(heapwright, "plain", "reaper")
@@ -142,7 +144,7 @@ def test_options_are_built_in_and_the_variable_wins(heapwright: Heapwright) -> N
         assert "with stats=1" in heapwright("inspect", "plain").out
 
 
-def test_a_study_chooses(heapwright: Heapwright) -> None:
+def test_the_result_of_a_study_chooses_the_allocator(heapwright: Heapwright) -> None:
     """For every outcome of the study, `link` links the allocator that `apply` prints."""
     assert run(heapwright.folder, "g++", "plain.o", "-o", "plain").returncode == 0
     words = ["tune", "--allocators", "exgen", "--budget", "2", "--pairs", "6:6", "--no-minify", "--study", "s.study"]
@@ -176,7 +178,7 @@ def test_a_study_of_several_allocators_that_proves_nothing_leaves_the_plain_link
     assert "nothing is proven better" in found["why"]
 
 
-def test_what_links_no_program_is_run_as_it_is(heapwright: Heapwright) -> None:
+def test_commands_that_link_no_program_run_unchanged(heapwright: Heapwright) -> None:
     (heapwright.folder / "p.cpp").write_text("int p() { return 0; }\n")
     for words in (["-c", "p.cpp"], ["-E", "p.cpp"], ["-shared", "-fPIC", "p.cpp", "-o", "libp.so"]):
         plain = run(heapwright.folder, "g++", *words)
@@ -227,7 +229,7 @@ def test_other_ways_to_name_compiler_and_linker(heapwright: Heapwright) -> None:
     assert "did not call heapwright's link step" in done.err
 
 
-def test_response_files(heapwright: Heapwright) -> None:
+def test_a_link_by_a_response_file_gets_an_allocator(heapwright: Heapwright) -> None:
     (heapwright.folder / "words").write_text("plain.o -o plain -Wl,--as-needed,-O1")
     assert heapwright("link", "--", "g++", "@words").status == 0
     works_with(heapwright, "plain", "exgen")
@@ -246,7 +248,7 @@ def test_response_files(heapwright: Heapwright) -> None:
     ],
     ids=["hidden", "sanitizer", "own"],
 )
-def test_where_it_cannot_be_the_link_is_the_plain_one(
+def test_a_program_that_cannot_have_an_allocator_gets_the_plain_link(
     heapwright: Heapwright, words: list[str], source: str, says: str
 ) -> None:
     (heapwright.folder / "a.cpp").write_text(source)
@@ -261,7 +263,7 @@ def test_where_it_cannot_be_the_link_is_the_plain_one(
     assert "linked" not in judged(heapwright, "a")
 
 
-def test_another_machine_is_linked_as_it_is(heapwright: Heapwright) -> None:
+def test_a_program_for_another_machine_gets_the_plain_link(heapwright: Heapwright) -> None:
     (heapwright.folder / "a.c").write_text("int main(void){return 0;}")
     if run(heapwright.folder, "gcc", "-m32", "a.c", "-o", "x").returncode:
         needs.missing("gcc-multilib")
@@ -300,7 +302,7 @@ def test_a_threaded_plugin_under_exgen(heapwright: Heapwright) -> None:
             assert (got.returncode, got.stdout, got.stderr) == (0, right.stdout, "")
 
 
-def test_a_makefile_project(heapwright: Heapwright) -> None:
+def test_a_project_with_a_makefile_is_linked(heapwright: Heapwright) -> None:
     shutil.copytree(PROGRAMS / "link_make", heapwright.folder / "project")
     done = run(heapwright.folder, "make", "-C", "project", "check", f"CC={heapwright.path} link -- gcc")
     assert done.returncode == 0, done.stderr
@@ -320,7 +322,7 @@ CMAKE = [
     ("generator", "options"), CMAKE, ids=lambda value: " ".join([value] if isinstance(value, str) else value[1:])
 )
 @pytest.mark.few(1)
-def test_a_cmake_project(heapwright: Heapwright, generator: str, options: list[str]) -> None:
+def test_a_project_with_cmake_is_linked(heapwright: Heapwright, generator: str, options: list[str]) -> None:
     """Builds C, C++, Fortran and OpenMP by find_package(heapwright) from the wheel, or by the linker launcher."""
     needs.command("cmake", "gfortran", *(["ninja"] if generator == "Ninja" else []))
     folder, project = heapwright.folder, PROGRAMS / "link_cmake"
@@ -341,7 +343,7 @@ def test_a_cmake_project(heapwright: Heapwright, generator: str, options: list[s
             works_with(heapwright, f"b/{name}", named or allocator)
 
 
-def test_pkg_config(heapwright: Heapwright) -> None:
+def test_pkg_config_names_the_libraries(heapwright: Heapwright) -> None:
     needs.command("pkg-config")
     place = heapwright("link", "--print", "pkgconfig-dir").out.strip()
     for name in ("exgen", "reaper"):
@@ -356,7 +358,7 @@ def test_pkg_config(heapwright: Heapwright) -> None:
 
 
 @pytest.mark.parametrize("layout", [needs.long("lib"), "lib/x86_64-linux-gnu"])
-def test_an_install_tree(heapwright: Heapwright, layout: str) -> None:
+def test_an_installed_tree_can_be_moved(heapwright: Heapwright, layout: str) -> None:
     """After `cmake --install` and a move of the tree, find_package and pkg-config still find the libraries."""
     build = ROOT / "build/native"
     needs.command("pkg-config")
@@ -409,7 +411,9 @@ def test_inspect_asks_the_compiler_what_it_would_link(heapwright: Heapwright) ->
         (("plain.cpp", "--", "g++"), 2, "cannot both be given"),
     ],
 )
-def test_bad_input_of_inspect(heapwright: Heapwright, words: tuple[str, ...], status: int, says: str) -> None:
+def test_inspect_refuses_bad_input_in_one_line(
+    heapwright: Heapwright, words: tuple[str, ...], status: int, says: str
+) -> None:
     done = heapwright("inspect", *words)
     assert (done.status, done.err.count("\n")) == (status, 1)
     assert says in done.err
@@ -427,14 +431,14 @@ def test_bad_input_of_inspect(heapwright: Heapwright, words: tuple[str, ...], st
         ((), "there is no command"),
     ],
 )
-def test_bad_input_of_link(heapwright: Heapwright, words: tuple[str, ...], says: str) -> None:
+def test_link_refuses_bad_input_in_one_line(heapwright: Heapwright, words: tuple[str, ...], says: str) -> None:
     done = heapwright("link", *words)
     assert done.status in (1, 2)
     assert done.err.count("\n") == 1
     assert says in done.err
 
 
-def test_programs_of_this_machine(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_programs_of_this_machine_are_judged_correctly(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """A few that are everywhere; the whole table: docs/results/inspect.md."""
     assert judged(heapwright, "/bin/cat")["verdict"] == "single"
     assert judged(heapwright, shutil.which("sort") or "")["verdict"] == "multi"

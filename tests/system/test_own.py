@@ -15,7 +15,9 @@ from .conftest import Heapwright
 WORDS = ["tune", "--allocators", "glibc", "--budget", "6", "--proxy", "none", "--no-runtime", "--search-only"]
 
 
-def test_an_own_method(heapwright: Heapwright, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tune_uses_a_method_of_the_users_package(
+    heapwright: Heapwright, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heapwright.forked = False  # PYTHONPATH is read at the start
     monkeypatch.setenv("PYTHONPATH", str(install_package(tmp_path / "packages")))
     out = ["--no-report", "--json", "-"]
@@ -62,7 +64,9 @@ def test_a_fault_of_an_own_method_names_it(heapwright: Heapwright, monkeypatch: 
         assert (done.status, message in done.err) == (1, True), done.err
 
 
-def test_another_version_of_the_code_is_another_search(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_the_users_code_begins_a_new_search(
+    heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heapwright.forked = False
     package = install_package(heapwright.folder / "packages")
     monkeypatch.setenv("PYTHONPATH", str(package))
@@ -107,7 +111,7 @@ def test_an_experiment_goes_on_after_a_failure(heapwright: Heapwright, monkeypat
     assert (done.status, "has no method 'tell'" in done.err) == (1, True), "it is noticed before any search"
 
 
-def test_an_own_objective(heapwright: Heapwright) -> None:
+def test_tune_minimises_an_objective_of_the_user(heapwright: Heapwright) -> None:
     """The program prints a number that one setting lowers; the search finds the setting."""
     script = "case $GLIBC_TUNABLES in *mxfast*) echo 0.5;; *) echo 2;; esac"
     text = (

@@ -20,7 +20,7 @@ def slow(program: Callable[..., Path]) -> str:
     return str(program("slow"))
 
 
-def test_a_text_ends_every_run(heapwright: Heapwright, slow: str) -> None:
+def test_a_text_of_prefix_ends_every_run(heapwright: Heapwright, slow: str) -> None:
     """Times are compared too, because all prefixes contain the same work."""
     began = time.monotonic()
     done = heapwright("compare", *TWO, "-n", "3", "--prefix", "built", "--json", "c.json", "--", slow, "60")

@@ -30,7 +30,9 @@ def linked(heapwright: Heapwright) -> Path:
 
 
 @pytest.mark.parametrize("words", [SWEEP, ["tune", "--allocators", "glibc"], ["tune", "--preset", "greenmalloc"]])
-def test_settings_that_cannot_reach(words: list[str], linked: Path, heapwright: Heapwright) -> None:
+def test_settings_that_do_not_reach_the_program_are_refused(
+    words: list[str], linked: Path, heapwright: Heapwright
+) -> None:
     done = heapwright(*words, "--", f"./{linked.name}")
     assert (done.status, done.out, done.err) == (1, "", f"heapwright: {EXGEN}\n")
     assert list(heapwright.folder.iterdir()) == [linked]
@@ -55,7 +57,7 @@ def test_tune_without_a_named_allocator_searches_the_one_it_has(linked: Path, he
     assert {e["allocator"] for e in json.loads(done.out)["front"]} <= {"exgen"}
 
 
-def test_recording(linked: Path, heapwright: Heapwright) -> None:
+def test_a_program_with_exgen_linked_in_is_not_recorded(linked: Path, heapwright: Heapwright) -> None:
     """Regression: `record` printed '1 events' and reported success."""
     done = heapwright("record", "-o", "t.hwt", "--", f"./{linked.name}")
     what = "exgen-in cannot be recorded: exgen is linked into it (link it without 'heapwright link' to record it)"

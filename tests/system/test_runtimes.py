@@ -19,7 +19,7 @@ SCRIPT = "rows = [{'id': i, 'name': str(i)} for i in range(20000)]\nprint(len(ro
 SHORT = ["--budget", "8", "--pairs", "6:6", "--no-minify", "--study", "s.study", "--json", "-"]
 
 
-def test_a_python_script(heapwright: Heapwright) -> None:
+def test_the_runtime_of_a_python_script_is_searched(heapwright: Heapwright) -> None:
     (heapwright.folder / "script.py").write_text(SCRIPT)
     python = needs.command("/usr/bin/python3")
     heapwright.report = True
@@ -59,7 +59,7 @@ def test_a_space_of_the_user_beside_the_allocators(heapwright: Heapwright, progr
     assert heapwright("run", "s.study", "--", "sh", "-c", "echo $MOOD").out == "lean\n"
 
 
-def test_what_cannot_be_added(heapwright: Heapwright) -> None:
+def test_spaces_that_contradict_other_options_are_refused(heapwright: Heapwright) -> None:
     (heapwright.folder / "moods.toml").write_text(MOODS)
     (heapwright.folder / "copy.toml").write_text(MOODS)
     (heapwright.folder / "glibc.toml").write_text(MOODS.replace('"moods"', '"glibc"'))
@@ -75,7 +75,7 @@ def test_what_cannot_be_added(heapwright: Heapwright) -> None:
         assert message in done.err
 
 
-def test_a_name_is_no_runtime(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_a_program_named_python3_is_not_python(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     shutil.copy(program("moody"), heapwright.folder / "python3")
     found = json.loads(heapwright("doctor", "--json", "-", "--", "./python3", "x.py").out)
     assert found["runtimes"] == []

@@ -56,7 +56,7 @@ def test_every_run_is_given_the_pipe(heapwright: Heapwright) -> None:
     assert names(heapwright, "*") == ["m.json"], "the copy is gone"
 
 
-def test_a_file_and_what_is_asked_for(heapwright: Heapwright) -> None:
+def test_stdin_is_the_file_the_pipe_or_nothing_as_the_option_says(heapwright: Heapwright) -> None:
     (heapwright.folder / "in.txt").write_text("a\nb\n")
     count = ["--", "wc", "-l"]
     assert heapwright("measure", "-q", "--stdin", "in.txt", *count).out == "2\n"
@@ -237,7 +237,7 @@ def test_a_plan_names_its_input(heapwright: Heapwright, program: Callable[..., P
 
 
 @pytest.mark.long
-def test_a_status_that_is_meant(heapwright: Heapwright) -> None:
+def test_success_declares_an_exit_status(heapwright: Heapwright) -> None:
     """`grep` without a match exits with status 1, which the user declares a success."""
     (heapwright.folder / "in.txt").write_text("abc\n")
     grep = ["--", "grep", "zzz"]

@@ -45,7 +45,7 @@ def test_a_reader_that_ends_early_ends_the_target(heapwright: Heapwright) -> Non
     wait_for(lambda: not alive(int((heapwright.folder / "pid").read_text())))
 
 
-def test_what_the_encoding_lacks_is_a_question_mark(heapwright: Heapwright) -> None:
+def test_characters_that_the_encoding_lacks_become_question_marks(heapwright: Heapwright) -> None:
     for encoding in ("ascii", "latin-1"):
         done = subprocess.run(
             [heapwright.path, "plan", "--help"],

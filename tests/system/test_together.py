@@ -38,7 +38,7 @@ def test_one_study_of_several_allocators(heapwright: Heapwright, program: Callab
     assert json.loads(again.out)["picks"] == found["picks"]
 
 
-def test_what_does_not_take_over_is_reported(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_an_allocator_that_does_not_take_over_is_reported(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     words = [
         "tune",
         "--allocators",

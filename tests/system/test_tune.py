@@ -68,7 +68,9 @@ def test_two_names_for_the_default_claim_nothing(
         pytest.fail(f"claimed a gain where there is none: {claims}")
 
 
-def test_what_fails_or_changes_the_output_is_no_candidate(heapwright: Heapwright, program: Callable[..., Path]) -> None:
+def test_settings_that_fail_or_change_the_output_are_no_candidates(
+    heapwright: Heapwright, program: Callable[..., Path]
+) -> None:
     (heapwright.folder / "moods.toml").write_text(MOODS)
     words = ["tune", "--space", "moods.toml", "--method", "grid", "--minimize", "peak_rss", "--timeout", "2"]
     found = result(heapwright(*words, "--study", "s.study", "--json", "-", "--", str(program("moody"))))

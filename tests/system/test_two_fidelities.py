@@ -88,4 +88,8 @@ def test_a_program_that_never_allocates_is_searched_itself(heapwright: Heapwrigh
 def test_replays_that_cannot_be_are_refused_if_asked_for(heapwright: Heapwright) -> None:
     done = heapwright("tune", "--proxy", "replay", "--minimize", "major_faults", *QUICK, "--", "true")
     assert done.status == 1
-    assert done.err.strip().splitlines()[-1].startswith("heapwright: it cannot be searched on replays: a replay cannot")
+    assert (
+        done.err.strip()
+        .splitlines()[-1]
+        .startswith("heapwright: the program cannot be searched on replays: a replay cannot")
+    )

@@ -160,7 +160,7 @@ def test_words_after_the_dashes_are_the_targets(heapwright: Heapwright) -> None:
     assert done.out == "--json|--|a b|$HOME|*|"
 
 
-def test_stdin_is_empty(heapwright: Heapwright) -> None:
+def test_a_command_has_empty_stdin_by_default(heapwright: Heapwright) -> None:
     assert heapwright("measure", "-q", "--", "cat").out == ""
 
 
@@ -174,7 +174,7 @@ def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[...
 
 
 @pytest.mark.long
-def test_what_is_pasted_takes_effect(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
+def test_the_printed_setting_takes_effect(heapwright: Heapwright, study: Path, program: Callable[..., Path]) -> None:
     command = str(program("mapping_calls"))
     plain = measured(heapwright, "--", command)["runs"][0]["mapping_calls"]
     env = heapwright("apply", study.name)

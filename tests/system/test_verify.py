@@ -77,7 +77,7 @@ def test_a_gain_holds_and_is_lost_on_another_program(tuned: Heapwright) -> None:
     assert suite.find("testcase/failure") is not None
 
 
-def test_a_rebuilt_program_is_said_by_each_verb_and_tuned_anew(there: Heapwright) -> None:
+def test_a_rebuilt_program_is_named_by_each_verb_and_tuned_anew(there: Heapwright) -> None:
     quiet = there("apply", "s.study")
     assert "has changed" not in quiet.err
     assert "has changed" not in there("run", "s.study", "--", "./prog").err
@@ -108,7 +108,7 @@ def test_a_command_runs_as_without_heapwright(there: Heapwright) -> None:
     assert there("run", "s.study", "--", "./script", "x").out == "x\n"
 
 
-def test_another_build_of_an_allocator_is_said_and_tuned_anew(heapwright: Heapwright) -> None:
+def test_another_build_of_an_allocator_is_named_and_tuned_anew(heapwright: Heapwright) -> None:
     """The reference of a study with one allocator is this allocator at its defaults, so `run` always loads it."""
     rows = {a["name"]: a for a in json.loads(heapwright("allocators", "--json", "-").out)["allocators"]}
     library = heapwright.folder / "libmine.so"
@@ -185,7 +185,7 @@ def test_the_same_command_on_another_build_begins_a_new_study(tuned: Heapwright)
                 (folder / name.replace("s.", "s.1.")).replace(folder / name)
 
 
-def test_what_cannot_be_verified_is_one_line(tuned: Heapwright) -> None:
+def test_studies_that_cannot_be_verified_give_one_line(tuned: Heapwright) -> None:
     nothing = tuned("tune", "--space", "n.toml", "--study", "n.study", "--", "true")
     assert nothing.status == 2
     (tuned.folder / "n.toml").write_text(

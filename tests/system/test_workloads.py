@@ -66,7 +66,7 @@ def test_measure_of_one_input(inputs: str, heapwright: Heapwright) -> None:
     assert setups(heapwright) == 1
 
 
-def test_a_variable_for_the_command_alone(inputs: str, server: str, heapwright: Heapwright) -> None:
+def test_env_sets_a_variable_for_the_command_alone(inputs: str, server: str, heapwright: Heapwright) -> None:
     """The variable overrides the workload file, as a study's setting does; neither set-up nor load sees it."""
     words = ["--env", "MALLOC_ARENA_MAX=3", "--env", "WHO=you=me"]
     done = heapwright("measure", "-q", "--workload", inputs, "--input", "one", *words)
@@ -104,7 +104,7 @@ def test_measure_loads_a_server_and_stops_it(server: str, heapwright: Heapwright
         (("tiny_server.py", "no_server.py"), 2, "ended before it was ready"),
     ],
 )
-def test_a_server_that_fails(
+def test_a_server_or_load_that_fails_is_one_line(
     change: tuple[str, str], status: int, failure: str, server: str, heapwright: Heapwright
 ) -> None:
     text = Path(server).read_text()
@@ -119,7 +119,7 @@ def test_a_server_that_fails(
     assert (f"heapwright: warning: a run failed: {failure}" in done.err) == bool(failure)
 
 
-def test_the_files_own_terms(heapwright: Heapwright) -> None:
+def test_success_is_as_the_workload_file_defines_it(heapwright: Heapwright) -> None:
     (heapwright.folder / "w.toml").write_text(
         'command = ["sh", "-c", "echo why >&2; exit $WITH"]\nsuccess = [3]\n'
         '[[input]]\nname = "good"\nenv = { WITH = "3" }\n[[input]]\nname = "bad"\nenv = { WITH = "4" }\n'
@@ -132,7 +132,9 @@ def test_the_files_own_terms(heapwright: Heapwright) -> None:
 
 
 @pytest.mark.parametrize("verb", ["measure", "record", "run"])
-def test_mistakes(verb: str, inputs: str, server: str, heapwright: Heapwright) -> None:
+def test_options_that_contradict_the_workload_file_are_refused(
+    verb: str, inputs: str, server: str, heapwright: Heapwright
+) -> None:
     start = [verb, "s.study"] if verb == "run" else [verb]
     cases = [
         (["--workload", inputs, "--", "true"], "a command and --workload cannot both be given (leave out one of them)"),
@@ -215,7 +217,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]
     return str(heapwright.folder / "s.study")
 
 
-def test_run_takes_the_place_of_the_file(inputs: str, study: str, heapwright: Heapwright) -> None:
+def test_run_uses_command_directory_and_input_of_the_file(inputs: str, study: str, heapwright: Heapwright) -> None:
     """`run` uses the file's command, directory, variables and stdin, but makes no set-up."""
     (heapwright.folder / "data/made").write_text("made\n")
     for name, said in ((None, ONE), ("the second", TWO)):
@@ -234,7 +236,7 @@ def test_run_keeps_what_the_file_sets_beside_the_setting(study: str, heapwright:
 
 
 @needs.with_command("redis-server")
-def test_another_server_on_the_same_port(heapwright: Heapwright) -> None:
+def test_another_server_on_the_same_port_is_refused(heapwright: Heapwright) -> None:
     """Regression: a redis that already listened answered the ready command and took the load of the one started."""
     port = free_port()
     client = ["redis-cli", "-p", str(port)]

@@ -66,7 +66,7 @@ def test_a_part_that_passed_is_not_run_again(
     assert any(line.startswith("| good | passed |") and line.endswith("| 7 passed |") for line in lines)
 
 
-def test_what_has_not_run_is_in_the_table(
+def test_parts_that_have_not_run_are_in_the_table(
     tool: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = shell(tool, "one", "echo done"), shell(tool, "two", "echo done")

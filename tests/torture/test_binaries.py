@@ -51,7 +51,7 @@ def is_ours(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def test_all_that_is_installed_is_looked_at() -> None:
+def test_every_installed_file_is_checked() -> None:
     installed = {str(path.relative_to(NATIVE)) for path in NATIVE.rglob("*") if path.is_file() and is_ours(path)}
     assert {*NAMES} <= installed
     assert {name for name in installed - {*NAMES} if not name.startswith("benchmarks/bench-")} == set()

@@ -71,7 +71,9 @@ def numbers(malloc: Malloc, *words: str | Path, env: Mapping[str, str] | None = 
     indirect=["malloc"],
 )
 @pytest.mark.few(2)
-def test_a_call_that_fails(scenario: str, how: str, malloc: Malloc, fail_calls: Path, faults: Path, long: bool) -> None:
+def test_malloc_recovers_after_a_call_of_the_kernel_fails(
+    scenario: str, how: str, malloc: Malloc, fail_calls: Path, faults: Path, long: bool
+) -> None:
     """malloc returns NULL with ENOMEM or a valid block, spoils no block, and recovers when calls succeed again."""
     most = () if long else (str(SHORT),)
     calls, processes, failed, refused = numbers(malloc, fail_calls, faults, scenario, how, *most)
@@ -100,7 +102,7 @@ def test_fork_in_the_middle_of_a_call(malloc: Malloc, fail_calls: Path, faults: 
 
 
 @pytest.mark.parametrize("limit", ["as", "data"])
-def test_a_limit(limit: str, malloc: Malloc, program: Callable[..., Path]) -> None:
+def test_malloc_recovers_at_a_limit_of_memory(limit: str, malloc: Malloc, program: Callable[..., Path]) -> None:
     """A limit of 64 MiB on address space or on data (writable memory, which vm.overcommit_memory=2 counts too)."""
     threads = program("allocator_threads", *FLAGS)
     done = malloc.run("prlimit", f"--{limit}={LIMIT}", threads, "limit", "starve")
@@ -122,7 +124,7 @@ def test_signals_at_random(malloc: Malloc, faults: Path) -> None:
     assert handled > sent // 100  # signals that arrive together are handled once
 
 
-def test_hardly_any_stack(malloc: Malloc, faults: Path) -> None:
+def test_malloc_needs_little_stack(malloc: Malloc, faults: Path) -> None:
     """Allocates in a thread with the smallest possible stack, and in a signal handler on its own stack."""
     (taken,) = numbers(malloc, faults, "stack")
     assert 0 < taken <= STACK
@@ -130,7 +132,7 @@ def test_hardly_any_stack(malloc: Malloc, faults: Path) -> None:
 
 @pytest.mark.parametrize("kib", [16, 64])
 @pytest.mark.few(2)
-def test_larger_pages(kib: int, malloc: Malloc, program: Callable[..., Path], long: bool) -> None:
+def test_malloc_works_with_larger_pages(kib: int, malloc: Malloc, program: Callable[..., Path], long: bool) -> None:
     """With emulated pages of 16 or 64 KiB, the allocator unmaps, protects and purges only whole pages."""
     pages = program("big_pages", "-shared", "-fPIC", f"-DBIG_PAGES={kib << 10}")
     env = {"LD_PRELOAD": f"{pages} {malloc.library}"}
@@ -142,7 +144,7 @@ def test_larger_pages(kib: int, malloc: Malloc, program: Callable[..., Path], lo
         numbers(malloc, threads, behaviour, env=env)
 
 
-def test_memory_that_is_locked(malloc: Malloc, program: Callable[..., Path]) -> None:
+def test_locked_pages_are_not_taken_for_zero(malloc: Malloc, program: Callable[..., Path]) -> None:
     """The kernel purges no locked pages, so the allocator must not assume that purged pages are zero."""
     done = malloc.run(program("locked_memory", *FLAGS))
     if done.returncode == 77:
@@ -151,7 +153,9 @@ def test_memory_that_is_locked(malloc: Malloc, program: Callable[..., Path]) -> 
 
 
 @pytest.mark.parametrize("first", [100, 100_000, 10_000_000])
-def test_hardened_whatever_comes_first(first: int, malloc: Malloc, program: Callable[..., Path]) -> None:
+def test_the_first_block_has_guard_pages_whatever_its_size(
+    first: int, malloc: Malloc, program: Callable[..., Path]
+) -> None:
     """The first block of a process may be small or large (in C++ programs it is large): both get guard pages."""
     (guards,) = numbers(malloc, program("first_block", *FLAGS), str(first))
     large = 3 if first > 1 << 20 else 1  # a guard for each large block; the chunk of the small block has one more

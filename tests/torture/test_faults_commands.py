@@ -97,7 +97,9 @@ STATES = [needs.long_unless(s == "full" or v not in SLOW, v, s) for v in VERBS f
 
 @pytest.mark.parametrize(("verb", "state"), STATES)
 @pytest.mark.few(2)
-def test_nowhere_to_write(verb: str, state: str, heapwright: Marked, disk: Path, prog: Path) -> None:
+def test_a_full_or_read_only_disk_leaves_no_partial_file(
+    verb: str, state: str, heapwright: Marked, disk: Path, prog: Path
+) -> None:
     """The command prints one clear line and writes no partial file; existing files stay unchanged."""
     kept = [name for name in outputs_of(verb) if not name.endswith(".study")]
     for name in kept:
@@ -157,7 +159,7 @@ def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, d
     ids=lambda words: words[0],
 )
 @pytest.mark.few(2)
-def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
+def test_a_full_stdout_is_an_error_of_one_line(words: tuple[str, ...], heapwright: Marked) -> None:
     """The command fails with one line if it cannot write to stdout."""
     if words[0] == "report":
         assert heapwright("report", "s.study", "-o", "r.html").status == 0
@@ -175,7 +177,7 @@ def test_nobody_can_be_told(words: tuple[str, ...], heapwright: Marked) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.few(1)
-def test_nobody_listens(closed: str, heapwright: Marked, prog: Path) -> None:
+def test_closed_standard_streams_drop_the_output(closed: str, heapwright: Marked, prog: Path) -> None:
     """With closed standard streams, output is dropped and never ends up in a study or another file."""
     for words, status in (
         (["apply", "s.study"], NO_GAIN),
@@ -248,7 +250,7 @@ def works(verb: str, heapwright: Marked, prog: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["tune", "landscape"])
 @pytest.mark.long
-def test_two_on_one_study(verb: str, heapwright: Marked, prog: Path) -> None:
+def test_a_second_command_on_a_study_fails_in_one_line(verb: str, heapwright: Marked, prog: Path) -> None:
     """The second command fails with one line, the first succeeds, and `report` can read meanwhile."""
     words = words_of(verb, ".", prog)
     study = heapwright.folder / outputs_of(verb)[0]

@@ -82,7 +82,7 @@ def threads(program: Callable[..., Path]) -> Path:
     return program("allocator_threads", *FLAGS)
 
 
-def test_no_more_than_there_is(linux: str, threads: Path, tmp_path: Path) -> None:
+def test_malloc_fails_and_recovers_without_overcommit(linux: str, threads: Path, tmp_path: Path) -> None:
     """The kernel counts writable memory when it is mapped, and refuses it: malloc fails, and works afterwards."""
     settings = f"""
 taken=$(sed -n 's/Committed_AS: *//p' /proc/meminfo)
@@ -93,7 +93,7 @@ echo 2 >/proc/sys/vm/overcommit_memory
     assert re.findall(r"status (\d+)", said) == ["0"] * len(NAMES), said
 
 
-def test_a_group_s_memory(linux: str, threads: Path, tmp_path: Path) -> None:
+def test_freed_memory_is_reused_within_the_limit_of_a_cgroup(linux: str, threads: Path, tmp_path: Path) -> None:
     """The kernel kills a process above the limit, so free memory must be reused: each size in turn takes half of it."""
     settings = f"echo {SMALL}M >/sys/fs/cgroup/small/memory.max"
     before = "echo $$ >/sys/fs/cgroup/small/cgroup.procs"

@@ -54,7 +54,7 @@ def alone(command: list[str], folder: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_measured(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
+def test_a_stubborn_program_is_measured(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
     command = stubborn(act)
     expected = alone(command, heapwright.folder)
     done = heapwright("measure", "--json", "m.json", "-q", "--", *command)
@@ -67,7 +67,7 @@ def test_measured(act: str, heapwright: Marked, stubborn: Callable[[str], list[s
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_recorded(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
+def test_a_stubborn_program_is_recorded(act: str, heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
     command = stubborn(act)
     expected = alone(command, heapwright.folder)
     done = heapwright("record", "-o", "t.hwt", "--", *command)
@@ -81,7 +81,7 @@ def test_recorded(act: str, heapwright: Marked, stubborn: Callable[[str], list[s
 
 
 @pytest.mark.parametrize("act", [needs.long_unless(act == "closes", act) for act in ACTS])
-def test_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]]) -> None:
+def test_a_stubborn_program_is_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]]) -> None:
     command = stubborn(act, 0)
     alone(command, heapwright.folder)
     done = heapwright(*TUNE, "--study", "s.study", "--json", "t.json", "--", *command)
@@ -95,7 +95,9 @@ def test_tuned(act: str, heapwright: Marked, stubborn: Callable[..., list[str]])
 
 
 @pytest.mark.long  # the meter waits several times for some seconds before it kills the target
-def test_what_ignores_every_signal_is_ended_in_time(heapwright: Marked, stubborn: Callable[[str], list[str]]) -> None:
+def test_a_program_that_ignores_signals_is_ended_in_time(
+    heapwright: Marked, stubborn: Callable[[str], list[str]]
+) -> None:
     done = heapwright("measure", "--timeout", "1", "--json", "m.json", "-q", "--", *stubborn("endures"))
     assert done.status == 128 + signal.SIGKILL
     (run,) = json.loads((heapwright.folder / "m.json").read_text())["runs"]
@@ -106,7 +108,7 @@ def test_what_ignores_every_signal_is_ended_in_time(heapwright: Marked, stubborn
     assert not heapwright.left()
 
 
-def test_what_ignores_every_signal_ends_with_us(
+def test_a_program_that_ignores_signals_ends_with_heapwright(
     heapwright: Marked, stubborn: Callable[[str], list[str]], long: bool
 ) -> None:
     """When `tune` is killed, even while the meter starts, its targets end too, whichever signals they ignore."""

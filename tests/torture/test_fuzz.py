@@ -58,7 +58,7 @@ def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.few(4)
-def test_python_parsers(name: str) -> None:
+def test_python_parsers_survive_mutated_inputs(name: str) -> None:
     """Runs the corpus, and mutations of it for about a second."""
     corpus, rng = entries(name), random.Random(7)
     for data in corpus:

@@ -83,7 +83,7 @@ FILES = {**{f"program, {k}": v for k, v in elf_files().items()}, **{f"archive, {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_inspect(case: str, tmp_path: Path) -> None:
+def test_inspect_survives_a_damaged_program(case: str, tmp_path: Path) -> None:
     """`inspect` gives a verdict or refuses in one line, with little time and memory."""
     (tmp_path / "x").write_bytes(FILES[case])
     done = run("inspect", "x", "--no-plugins", cwd=tmp_path)
@@ -167,7 +167,7 @@ def trace_files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("verb", ["info", "fit", "export", "replay"])
 @pytest.mark.few(2)
-def test_traces(verb: str, tmp_path: Path) -> None:
+def test_damaged_traces_are_refused_in_one_line(verb: str, tmp_path: Path) -> None:
     more = {"fit": ["-o", "m.json"], "export": ["-o", "x.wl"], "replay": [], "info": []}[verb]
     for name, content in trace_files(tmp_path).items():
         (tmp_path / "x.hwt").write_bytes(content)
@@ -243,7 +243,7 @@ SPACES = {
 
 
 @pytest.mark.parametrize("case", TOML)
-def test_workloads(case: str, tmp_path: Path) -> None:
+def test_hostile_workload_files_are_refused(case: str, tmp_path: Path) -> None:
     content = TOML[case]
     path = tmp_path / "w.toml"
     if case == "a FIFO":
@@ -270,7 +270,7 @@ print(load_workload(Path("w.toml")).file.command, load_space_file(Path("s.toml")
 """
 
 
-def test_what_can_be_read_once(tmp_path: Path) -> None:
+def test_files_that_can_be_read_only_once_are_read(tmp_path: Path) -> None:
     """Reads valid files through FIFOs, as in `--workload <(generate)`."""
     given = {
         "w.toml": 'command = ["true"]\n',
@@ -289,7 +289,7 @@ def test_what_can_be_read_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", SPACES)
-def test_spaces(case: str, tmp_path: Path) -> None:
+def test_hostile_space_files_are_refused(case: str, tmp_path: Path) -> None:
     first = SPACES[case]
     allocator = first if first.startswith(("pair", "env")) else ""
     param = "low = 1\nhigh = 4" if allocator else first
@@ -310,13 +310,13 @@ MODELS: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("case", MODELS)
-def test_models(case: str, tmp_path: Path) -> None:
+def test_hostile_models_are_refused(case: str, tmp_path: Path) -> None:
     content = MODELS[case]
     (tmp_path / "m.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     refused(run("synth", "m.json", cwd=tmp_path), (2,))
 
 
-def test_reports_that_are_none(tmp_path: Path) -> None:
+def test_pages_that_are_no_reports_are_refused(tmp_path: Path) -> None:
     start, end = '<script type="application/json" id="heapwright-data">', "</script>"
     for data in (
         "",
@@ -342,7 +342,7 @@ PLANS: dict[str, dict[str, object] | None] = {
 
 @pytest.mark.parametrize("case", PLANS)
 @pytest.mark.parametrize("verb", ["run-one", "collect"])
-def test_plans(verb: str, case: str, tmp_path: Path) -> None:
+def test_a_plan_writes_only_in_its_folder(verb: str, case: str, tmp_path: Path) -> None:
     """Names in a plan become files in the plan's folder and nowhere else."""
     victim = tmp_path / "victim.json"
     victim.write_text("untouched")
@@ -377,7 +377,7 @@ def test_plans(verb: str, case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_libraries(tmp_path: Path) -> None:
+def test_files_that_are_no_allocators_get_a_message(tmp_path: Path) -> None:
     """A file that is not an allocator gets a message; the comparison neither hangs nor crashes."""
     gcc = needs.command("gcc")
     (tmp_path / "text.so").write_text("not ELF\n")

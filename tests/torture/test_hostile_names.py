@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.few(2)
-def test_nothing_is_obeyed(case: str, folder: Path) -> None:
+def test_control_sequences_in_names_are_not_obeyed(case: str, folder: Path) -> None:
     words = CASES[case]
     env = {"GLIBC_TUNABLES": f"glibc.malloc.mxfast={NAME}", "MALLOC_CONF": NAME} if words == ["doctor"] else {}
     seen = on_a_terminal(*words, cwd=folder, env=env)
@@ -116,7 +116,7 @@ def test_a_name_that_is_no_text_is_a_name(folder: Path, tmp_path: Path) -> None:
     assert (folder / os.fsdecode(b"\xff.html")).is_file()
 
 
-def test_what_is_pasted_is_exact(tmp_path: Path) -> None:
+def test_apply_prints_the_exact_bytes_of_a_value(tmp_path: Path) -> None:
     """`apply` into a pipe escapes nothing: a shell that reads it gets exactly the same bytes."""
     study = tmp_path / "s.study"
     study.write_bytes(template())

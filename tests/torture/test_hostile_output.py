@@ -71,7 +71,7 @@ def test_a_compared_output_takes_no_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["binary", "a line without end", "sequences"])
 @pytest.mark.few(1)
-def test_last_words_of_a_target(how: str, tmp_path: Path) -> None:
+def test_the_last_line_of_a_failing_program_is_shown_as_text(how: str, tmp_path: Path) -> None:
     """The last line of a failing target is shown as text, cut to a length."""
     writes = {
         "binary": "head -c 100000 /dev/urandom",
@@ -111,7 +111,7 @@ VARIABLES = {
 
 @pytest.mark.parametrize("case", VARIABLES)
 @pytest.mark.few(2)
-def test_variables_of_the_environment(case: str, tmp_path: Path) -> None:
+def test_hostile_variables_cause_no_traceback(case: str, tmp_path: Path) -> None:
     done = run("measure", "--", "/bin/true", cwd=tmp_path, env=VARIABLES[case])
     assert "Traceback" not in done.err
     assert done.status in (0, 1)
@@ -129,7 +129,7 @@ def test_variables_that_cannot_be_sent(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.study"))
 
 
-def test_words_that_cannot_be_sent() -> None:
+def test_arguments_that_are_not_utf_8_are_not_sent_to_workers() -> None:
     from heapwright.cluster.transport import encode
     from heapwright.errors import HeapwrightError
 
@@ -151,7 +151,7 @@ def test_words_that_cannot_be_sent() -> None:
         ["watch", "x", "--port", "9" * 5000],
     ],
 )
-def test_words_of_the_command_line(
+def test_hostile_arguments_are_refused_in_one_line(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

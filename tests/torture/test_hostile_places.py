@@ -84,7 +84,7 @@ def test_temporary_things_are_private(case: str, look: Path) -> None:
     assert not list((look.parent / "tmp").iterdir()), "something was left"
 
 
-def test_their_names_cannot_be_foretold(look: Path) -> None:
+def test_names_of_temporary_files_cannot_be_predicted(look: Path) -> None:
     seen = [heapwright(look.parent, "measure", "--", "./look") for _ in range(2)]
     names = [{p for line in s.splitlines() if "tmp/heapwright-" in (p := line.split(" ", 2)[2])} for s in seen]
     first, both = names[0], names[1]
@@ -95,7 +95,7 @@ def test_their_names_cannot_be_foretold(look: Path) -> None:
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
 @pytest.mark.long
-def test_what_is_kept_follows_the_umask(umask: int, tmp_path: Path) -> None:
+def test_result_files_follow_the_umask(umask: int, tmp_path: Path) -> None:
     (tmp_path / "s.study").write_bytes(template())
     (tmp_path / "tmp").mkdir()
     heapwright(tmp_path, "report", "s.study", umask=umask)
@@ -264,7 +264,7 @@ def test_a_privileged_program_records_nothing(
     assert list(into.iterdir()) == []
 
 
-def test_nothing_of_ours_is_installed_with_rights() -> None:
+def test_no_file_is_installed_with_special_rights() -> None:
     native = NATIVE.parent
     assert not [p for p in native.rglob("*") if p.stat().st_mode & 0o6000]
 

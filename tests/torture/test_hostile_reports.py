@@ -131,7 +131,7 @@ def looked_at(browser: Any, address: str) -> tuple[dict[str, int], list[str]]:
 @pytest.mark.browser
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.long
-def test_nothing_of_it_runs_or_asks(state: str, spied: Any, tmp_path: Path) -> None:
+def test_hostile_data_in_a_report_run_and_request_nothing(state: str, spied: Any, tmp_path: Path) -> None:
     """The page has the same elements as that of a study with harmless texts, and no hostile handler or request."""
     plain, hostile = tmp_path / "plain.html", tmp_path / "hostile.html"
     # Harmless texts have the same length and number of words, so that both pages cut and fold the same texts.

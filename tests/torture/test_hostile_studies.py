@@ -149,7 +149,7 @@ def test_a_spoilt_study_is_one_line(
 
 
 @pytest.mark.parametrize("case", ["a view without end", "a value of 100 MiB", "brackets without end"])
-def test_it_takes_little_memory_and_ends(case: str, tmp_path: Path) -> None:
+def test_a_spoilt_study_takes_little_memory_and_time(case: str, tmp_path: Path) -> None:
     """Runs the installed command with limits on memory and time."""
     assert SPOILT[case][1] in refused(run("report", spoil(tmp_path, case), cwd=tmp_path))
 
@@ -206,7 +206,7 @@ def test_files_beside_it_are_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_it_names_is_not_touched(tmp_path: Path) -> None:
+def test_paths_that_a_study_names_are_not_touched(tmp_path: Path) -> None:
     """Paths in a study are only shown: reading a study runs nothing and writes only the report."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")

@@ -48,7 +48,7 @@ def one_thread(events: list[Event]) -> list[tuple[str, tuple[int, ...]]]:
 
 @settings(max_examples=needs.examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts())
-def test_there_and_back_again(tmp_path: Path, text: str) -> None:
+def test_export_and_import_keep_the_events_of_one_thread(tmp_path: Path, text: str) -> None:
     lines = [line.split() for line in text.splitlines()]
     # One thread: wl cannot order threads that share nothing. And no block that no machine has: importers refuse it.
     single = "".join(f"{w[0]} 0 {' '.join(w[2:])}\n" for w in lines if w[2] not in ("thread_start", "thread_end"))
@@ -61,7 +61,7 @@ def test_there_and_back_again(tmp_path: Path, text: str) -> None:
     assert (made.loss.events, made.loss.bytes, made.loss.cut_short) == (0, 0, False)
 
 
-def test_threads_there_and_back(tmp_path: Path) -> None:
+def test_export_and_import_keep_the_threads(tmp_path: Path) -> None:
     trace = parse(tmp_path, random_text(4, 3000, 4))
     told("export", trace, "-o", tmp_path / "t.wl")
     told("import", tmp_path / "t.wl", "-o", tmp_path / "back.hwt")
@@ -127,7 +127,7 @@ def test_a_compressed_file_cut_short_is_used_as_far_as_it_goes(tmp_path: Path) -
 
 @needs.with_command("heaptrack")
 @pytest.mark.parametrize("raw", [False, True])
-def test_what_heaptrack_itself_writes(tmp_path: Path, raw: bool) -> None:
+def test_files_of_heaptrack_are_imported(tmp_path: Path, raw: bool) -> None:
     words: list[str | Path] = ["heaptrack", *(["--raw"] if raw else []), "-o", tmp_path / "h"]
     subprocess.run([*words, "perl", "-e", "my @a = map { 'x' x 1000 } 1..3000;"], capture_output=True, check=True)
     path = next(p for p in tmp_path.iterdir() if p.name.startswith("h."))
@@ -157,7 +157,7 @@ def test_junk_never_crashes_an_importer(tmp_path: Path, junk: bytes, kind: str, 
         assert read_info(tmp_path / "t.hwt")[0].loss.events >= made.loss.events
 
 
-def test_what_is_neither(tmp_path: Path) -> None:
+def test_a_file_of_no_known_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"neither")
     with pytest.raises(UsageError, match="neither"):
         recognise(tmp_path / "f")

@@ -36,7 +36,7 @@ def info(trace: Path) -> dict[str, Any]:
     return found
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_figures_of_a_small_trace_are_those_counted_by_hand(tmp_path: Path) -> None:
     found = info(parse(tmp_path, BY_HAND))
     assert found["schema_version"] == 1
     assert (found["events"], found["threads"], found["allocations"], found["frees"]) == (7, 2, 3, 2)
@@ -85,7 +85,7 @@ def test_the_picture_fits_a_terminal(tmp_path: Path) -> None:
         assert word in out
 
 
-def test_nothing_and_no_times(tmp_path: Path) -> None:
+def test_an_empty_trace_and_one_without_times_are_described(tmp_path: Path) -> None:
     assert "0 allocations" in heapwright("info", parse(tmp_path, "")).stdout
     out = heapwright("info", parse(tmp_path, "0 0 malloc 0 10\n0 0 malloc 1 10\n0 0 free 0\n")).stdout
     assert "no times" in out
@@ -100,7 +100,7 @@ def test_a_cut_trace_is_told(tmp_path: Path) -> None:
     assert "cut short" in heapwright("info", trace).stdout
 
 
-def test_pictures() -> None:
+def test_the_curve_and_the_histogram_are_drawn_to_scale() -> None:
     curve = Curve(3, [1.0, 2.0, 10.0], [10, 20, 30], [50, 100, 0], [50, 100, 100])
     lines = picture(curve, 10.0)
     assert len(lines) == 10

@@ -91,7 +91,7 @@ def test_a_model_is_small_and_says_nothing_of_the_program(trace: Path, tmp_path:
     assert load_model(tmp_path / "m.json") == fit(trace)[0]
 
 
-def test_the_command_line_only_if_asked_for(tmp_path: Path) -> None:
+def test_a_model_has_the_command_line_only_if_asked_for(tmp_path: Path) -> None:
     record_told(tmp_path, "perl", "-e", "my @a = map { 'x' x $_ } 1..2000; # secret")
     heapwright("fit", tmp_path / "t.hwt", "-o", tmp_path / "m.json")
     assert "secret" not in (tmp_path / "m.json").read_text()
@@ -110,7 +110,7 @@ def test_the_same_seed_makes_the_same_trace(trace: Path, tmp_path: Path) -> None
     assert a != c
 
 
-def test_scales(trace: Path, tmp_path: Path) -> None:
+def test_the_scales_multiply_live_bytes_and_events(trace: Path, tmp_path: Path) -> None:
     heapwright("fit", trace, "-o", tmp_path / "m.json")
     plain = synth(tmp_path / "m.json", "-o", tmp_path / "s.hwt")
     large = synth(tmp_path / "m.json", "--scale", "3", "-o", tmp_path / "s.hwt")
@@ -120,7 +120,7 @@ def test_scales(trace: Path, tmp_path: Path) -> None:
     assert long["events"] > 2 * plain["events"]
 
 
-def test_it_is_replayed_like_any_trace(trace: Path, tmp_path: Path) -> None:
+def test_a_synthetic_trace_is_replayed_like_any_trace(trace: Path, tmp_path: Path) -> None:
     heapwright("fit", trace, "-o", tmp_path / "m.json")
     told = synth(tmp_path / "m.json", "--allocator", "glibc", "--set", "arena_max=1", "-n", "2")
     assert len(told["runs"]) == 2
@@ -154,7 +154,7 @@ def test_rand_malloc_has_neither_phases_nor_threads(trace: Path, tmp_path: Path)
         ("[" * 100000, "not a model"),
     ],
 )
-def test_no_model(text: str, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(text)
     with pytest.raises(UsageError, match=message):
         load_model(tmp_path / "m.json")
@@ -164,7 +164,7 @@ def test_no_model(text: str, message: str, tmp_path: Path) -> None:
 
 @settings(max_examples=needs.examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_a_model_written_by_hand_is_not_believed(trace: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_a_changed_model_makes_a_trace_or_is_refused(trace: Path, tmp_path: Path, data: st.DataObject) -> None:
     """One number somewhere becomes another: a trace comes of it, or one line that says why not."""
     model, _ = fit(trace, windows=10)
     assert isinstance(model, WindowsModel)
@@ -216,7 +216,7 @@ def test_bad_input_is_one_line(tmp_path: Path, trace: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-def test_what_cannot_be_made_leaves_nothing(trace: Path, tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_made_leaves_no_file(trace: Path, tmp_path: Path) -> None:
     heapwright("fit", trace, "-o", tmp_path / "m.json")
     done = heapwright(
         "synth",
@@ -239,7 +239,7 @@ def test_more_memory_than_there_is_is_refused_before_it_is_taken(trace: Path, tm
         assert sorted(p.name for p in tmp_path.iterdir()) == ["m.json"]
 
 
-def test_what_makes_a_trace_up_ends_with_who_asked(trace: Path, tmp_path: Path) -> None:
+def test_the_native_program_of_synth_ends_with_heapwright(trace: Path, tmp_path: Path) -> None:
     """When heapwright is killed, the native program that it started ends too."""
     heapwright("fit", trace, "-o", tmp_path / "m.json")
     words: list[str | Path] = [

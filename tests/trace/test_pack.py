@@ -66,12 +66,12 @@ def texts(draw: st.DrawFn) -> str:
 
 @given(text=texts())
 @settings(max_examples=needs.examples(60))
-def test_what_is_packed_comes_back(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_packed_trace_has_the_events_of_its_raw_file(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = parse(tmp_path_factory.mktemp("pack"), text)
     assert trace("dump", path).stdout == text
 
 
-def test_packing_tells_what_it_packed(tmp_path: Path) -> None:
+def test_packing_returns_the_counts_of_the_trace(tmp_path: Path) -> None:
     raw = parse(tmp_path, "0 0 malloc 0 100\n5 1 malloc 1 50\n9 1 free 0\n")
     packed, warning = pack(raw, tmp_path / "again.hwt")
     assert (packed.events, packed.allocations, packed.threads, packed.peak_live_bytes) == (3, 2, 2, 150)
@@ -80,7 +80,7 @@ def test_packing_tells_what_it_packed(tmp_path: Path) -> None:
     assert not packed.cut_short
 
 
-def test_a_trace_cut_short_is_packed_and_said(tmp_path: Path) -> None:
+def test_a_trace_cut_short_is_packed_with_a_warning(tmp_path: Path) -> None:
     whole = parse(tmp_path, "".join(f"{i * 100} 0 malloc {i} {i}\n" for i in range(5000)))
     cut = tmp_path / "cut.hwt"
     cut.write_bytes(whole.read_bytes()[:-20])
@@ -112,7 +112,7 @@ def test_mutated_files_never_crash_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"HWPACK", b"HWPACK\x09\x00abc", b"#!/bin/sh\n" * 1000])
-def test_what_is_no_trace_is_said_in_one_line(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_trace_is_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(HeapwrightError) as raised:
         pack(tmp_path / "t", tmp_path / "out")
@@ -121,14 +121,14 @@ def test_what_is_no_trace_is_said_in_one_line(content: bytes, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_there_must_be_a_file(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such trace"):
         pack(tmp_path / "none", tmp_path / "out")
     with pytest.raises(UsageError, match="is a directory"):
         pack(tmp_path, tmp_path / "out")
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     raw = parse(tmp_path, "0 0 malloc 0 1\n")
     with pytest.raises(HeapwrightError, match="cannot be written"):
         pack(raw, tmp_path / "no/such/folder.hwt")
@@ -144,7 +144,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         ("0 0 mallok 0 10", "not a kind of event"),
     ],
 )
-def test_text_that_makes_no_sense(text: str, what: str, tmp_path: Path) -> None:
+def test_a_text_of_impossible_events_is_refused_in_one_line(text: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "t").write_text(text)
     done = trace("parse", tmp_path / "t", tmp_path / "out", status=1)
     assert what in done.stderr
@@ -152,7 +152,7 @@ def test_text_that_makes_no_sense(text: str, what: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "t"]
 
 
-def test_wrong_words_are_usage(tmp_path: Path) -> None:
+def test_wrong_arguments_print_the_usage(tmp_path: Path) -> None:
     assert "usage" in trace(status=2).stderr
     assert "usage" in trace("nothing", status=2).stderr
     assert trace("pack", tmp_path, status=2).stderr.startswith("usage: heapwright-trace pack")

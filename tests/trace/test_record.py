@@ -42,11 +42,11 @@ CALLS = [
 ]
 
 
-def test_every_call_and_no_other(cases: Path, tmp_path: Path) -> None:
+def test_a_trace_has_every_call_and_no_other(cases: Path, tmp_path: Path) -> None:
     assert only(recorded(tmp_path, cases, "calls")).calls() == CALLS
 
 
-def test_aligned_ones(cases: Path, tmp_path: Path) -> None:
+def test_aligned_allocations_are_recorded(cases: Path, tmp_path: Path) -> None:
     sizes = ["40001 64", "40002 128", "40192 256", "40004 4096", "40960 4096"]
     frees = [f"free {size.split()[0]}" for size in reversed(sizes)]
     assert only(recorded(tmp_path, cases, "aligned")).calls() == [*(f"aligned {size}" for size in sizes), *frees]
@@ -60,7 +60,7 @@ def test_threads_with_their_beginning_and_end(cases: Path, tmp_path: Path) -> No
     assert only(recorded(tmp_path, cases, "threads")).calls(thread=True) == expected
 
 
-def test_what_a_thread_does_after_its_end_is_not_lost(cases: Path, tmp_path: Path) -> None:
+def test_calls_of_a_thread_after_its_end_are_recorded(cases: Path, tmp_path: Path) -> None:
     """A key's destructor runs up to four times; ours has ended the thread before the last of them."""
     calls = only(recorded(tmp_path, cases, "destructors")).calls(thread=True)
     assert [line.split(": ")[1] for line in calls if "thread" not in line] == [
@@ -123,14 +123,14 @@ def test_all_processes_but_the_busiest_are_in_one_folder(tmp_path: Path) -> None
     assert [path.name for path in (tmp_path / "t.processes").iterdir()] == ["mine"], "stale traces are gone, no more"
 
 
-def test_it_says_in_one_line_where_the_other_processes_are(tmp_path: Path) -> None:
+def test_one_line_says_where_the_traces_of_other_processes_are(tmp_path: Path) -> None:
     done = heapwright_record("-o", "t.hwt", "--", "sh", "-c", "ls / >/dev/null; true", folder=tmp_path)
     lines = done.stderr.decode().splitlines()
     assert re.fullmatch(r"heapwright: t\.processes: 1 other process, [\d,]+ events in all", lines[-1]), lines
 
 
 @pytest.mark.parametrize(("stdin", "read"), [("-", b"ours"), ("none", b""), ("in.txt", b"a file's")])
-def test_what_a_recorded_command_reads(stdin: str, read: bytes, tmp_path: Path) -> None:
+def test_a_recorded_command_reads_the_input_of_stdin(stdin: str, read: bytes, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"a file's")
     done = heapwright_record(
         "-q", "-o", "t.hwt", "--stdin", stdin, "--", "perl", "-pe", "1", folder=tmp_path, stdin=b"ours"
@@ -149,7 +149,9 @@ def test_a_signal_handler_allocates(cases: Path, tmp_path: Path) -> None:
     assert calls == ["malloc 40001", "malloc 40002", "free 40001", "free 40002"]
 
 
-def test_a_storm_of_signals(cases: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+def test_allocations_in_signal_handlers_are_all_recorded(
+    cases: Path, program: Callable[..., Path], tmp_path: Path
+) -> None:
     """The handler interrupts everything, even the recorder; the trace is complete and valid."""
     library = program("bump_malloc", "-shared", "-fPIC", *PLAIN)
     trace = only(recorded(tmp_path, cases, "storm", options=("--allocator", str(library))))
@@ -163,7 +165,9 @@ def test_a_storm_of_signals(cases: Path, program: Callable[..., Path], tmp_path:
     assert sum(event.kind == "free" and event.values[0] in live for event in trace.events) == own
 
 
-def test_a_library_that_comes_and_goes(cases: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+def test_calls_of_a_library_that_is_loaded_twice_are_recorded(
+    cases: Path, program: Callable[..., Path], tmp_path: Path
+) -> None:
     library = program("record_library", "-shared", "-fPIC", *PLAIN)
     once = ["malloc 40001", "malloc 40002", "free 40002", "free 40001"]
     assert only(recorded(tmp_path, cases, "library", library)).calls() == once * 2
@@ -173,7 +177,7 @@ def test_before_constructors_and_after_main(cases: Path, tmp_path: Path) -> None
     assert only(recorded(tmp_path, cases, "early")).calls() == ["malloc 40001", "realloc 40001 40002", "free 40002"]
 
 
-def test_phases(cases: Path, tmp_path: Path) -> None:
+def test_marks_of_phases_are_recorded(cases: Path, tmp_path: Path) -> None:
     trace, child = recorded(tmp_path, cases, "phases")
     readings = ("untouched", "heap", "files", "resident")
     assert [event.kind for event in child.events if event.kind not in readings] == ["thread_start", "phase"]

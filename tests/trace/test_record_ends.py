@@ -59,13 +59,13 @@ def test_killed_at_any_moment_leaves_a_readable_trace(cases: Path, tmp_path: Pat
     assert max(counts) > 1000  # they did not all die at once
 
 
-def test_a_killed_program_is_said_to_be_cut_short(cases: Path, tmp_path: Path) -> None:
+def test_the_trace_of_a_killed_program_says_that_it_is_cut_short(cases: Path, tmp_path: Path) -> None:
     told = record_told(tmp_path, "sh", "-c", f'exec "{cases}" endless {tmp_path}/counter & sleep 0.2; kill -9 $!')[0]
     assert told["cut_short"]
     assert "killed" in told["warning"]
 
 
-def test_no_room_stops_recording_and_nothing_else(cases: Path, tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_recording_and_not_the_program(cases: Path, tmp_path: Path) -> None:
     limit = 512 << 10
     done = subprocess.run(
         [HEAPWRIGHT, "record", "-o", "t.hwt", "--", cases, "many"],
@@ -82,7 +82,7 @@ def test_no_room_stops_recording_and_nothing_else(cases: Path, tmp_path: Path) -
     assert 50_000 < len(events) < 250_000
 
 
-def test_our_own_death_leaves_what_recover_needs(cases: Path, tmp_path: Path) -> None:
+def test_recover_finishes_after_heapwright_was_killed(cases: Path, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     process = subprocess.Popen(
         [HEAPWRIGHT, "record", "-o", "t.hwt", "--", cases, "endless", counter], cwd=tmp_path, start_new_session=True
@@ -214,7 +214,7 @@ def test_a_shell_with_its_own_malloc_that_starts_nothing(tmp_path: Path) -> None
     )
 
 
-def test_a_window_that_did_not_begin(tmp_path: Path) -> None:
+def test_a_window_that_did_not_begin_is_an_error(tmp_path: Path) -> None:
     words = ("-o", "t.hwt", "--for", "1s", "--window-signal", "USR2")
     done = heapwright_record(*words, "--", "perl", "-e", "1", folder=tmp_path)
     assert done.returncode == 1

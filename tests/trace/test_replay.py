@@ -80,7 +80,7 @@ def random_text(seed: int, count: int, threads: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_replay_tells_all_that_is_promised(tmp_path: Path) -> None:
+def test_a_replay_has_every_documented_figure(tmp_path: Path) -> None:
     trace = parse(tmp_path, random_text(1, 3000, 1))
     found = replay(trace, "-n", "2")
     assert len(found["runs"]) == 2
@@ -106,7 +106,7 @@ def test_threads_under_every_allocator(name: str, tmp_path: Path) -> None:
         assert found["threads"] > 10
 
 
-def test_memory_is_as_the_trace_says(tmp_path: Path) -> None:
+def test_a_replay_takes_the_memory_of_the_live_blocks(tmp_path: Path) -> None:
     trace = parse(tmp_path, "0 0 malloc 0 67108864\n1000000 0 free 0\n2000000 0 malloc 1 8\n")
     touched = replay(trace)["summary"]["peak_rss_bytes"]["median"]
     untouched = replay(trace, "--touch", "none")["summary"]["peak_rss_bytes"]["median"]
@@ -114,7 +114,7 @@ def test_memory_is_as_the_trace_says(tmp_path: Path) -> None:
     assert untouched < 8 * MIB
 
 
-def test_only_what_was_touched_is_touched(tmp_path: Path) -> None:
+def test_a_replay_touches_only_the_part_of_a_block_that_was_used(tmp_path: Path) -> None:
     known = parse(
         tmp_path, f"0 0 malloc 0 67108864\n0 0 calloc 1 {64 * MIB}\n9 0 free 0 {4 * MIB}\n9 0 touched 1 {2 * MIB}\n"
     )
@@ -234,12 +234,12 @@ def test_bad_usage_is_one_line(words: tuple[str, ...], what: str, tmp_path: Path
     assert done.stderr.count("\n") == 1
 
 
-def test_an_empty_trace_is_said(tmp_path: Path) -> None:
+def test_a_replay_of_an_empty_trace_says_so(tmp_path: Path) -> None:
     done = heapwright("replay", parse(tmp_path, "0 0 thread_end\n"), status=1)
     assert "nothing to replay" in done.stderr
 
 
-def test_a_trace_cut_short_is_replayed_and_said(tmp_path: Path) -> None:
+def test_a_trace_cut_short_is_replayed_with_a_warning(tmp_path: Path) -> None:
     whole = parse(tmp_path, random_text(4, 3000, 2))
     whole.write_bytes(whole.read_bytes()[:-9])
     done = heapwright("replay", whole, "--json", "-")
@@ -311,7 +311,7 @@ def operations_files(whole: bytes) -> dict[str, bytes]:
     }
 
 
-def test_what_is_not_an_operations_file_is_said(tmp_path: Path) -> None:
+def test_a_damaged_operations_file_is_refused_in_one_line(tmp_path: Path) -> None:
     """One line, in little memory, and nothing is waited for."""
     from heapwright.trace.pack import native_program
 
@@ -335,7 +335,7 @@ def test_threads_that_never_appear_are_not_waited_for(tmp_path: Path) -> None:
     assert replay(trace, "-n", "1")["runs"]
 
 
-def test_settings_of_all_kinds() -> None:
+def test_settings_and_variables_become_the_environment() -> None:
     env = environment(get_allocator("glibc"), {"top_pad": "4096", "SOME_VARIABLE": "x"}, {"A": "b"})
     assert env == {"A": "b", "SOME_VARIABLE": "x", "GLIBC_TUNABLES": "glibc.malloc.top_pad=4096"}
     with pytest.raises(UsageError, match="top_pat"):
@@ -367,7 +367,7 @@ def test_threads_that_come_and_go_all_end(tmp_path: Path, program: Callable[...,
             assert found["checks"]["events_replayed"] == found["events"]
 
 
-def test_making_ready_needs_a_trace(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_trace_cannot_be_made_ready(tmp_path: Path) -> None:
     with pytest.raises(UsageError), make_ready(tmp_path / "none"):
         pass
     (tmp_path / "bad").write_text("no trace")

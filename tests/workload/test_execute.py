@@ -47,7 +47,7 @@ def sha(text: str) -> str:
 # does a run count?
 
 
-def test_a_good_run(make: Make) -> None:
+def test_a_run_that_succeeds_has_its_output_and_its_metrics(make: Make) -> None:
     outcome = run(make("echo hello; echo aside >&2"))
     assert (outcome.failure, outcome.digest) == ("", sha("hello\n"))
     assert outcome.run.metrics["peak_rss_bytes"]
@@ -64,7 +64,7 @@ def test_a_good_run(make: Make) -> None:
         ("exit 127", "exit status 127"),
     ],
 )
-def test_runs_that_do_not_count(script: str, failure: str, make: Make) -> None:
+def test_a_failed_run_has_a_reason_and_no_output(script: str, failure: str, make: Make) -> None:
     outcome = run(make(f"echo partial; {script}"))
     assert outcome.failure == failure
     assert outcome.digest == "", "the output of a failed run does not count"
@@ -86,13 +86,13 @@ def test_a_failure_keeps_the_last_words(script: str, failure: str, make: Make) -
     assert run(make(script)).failure == failure
 
 
-def test_what_a_good_run_says_is_no_failure(make: Make) -> None:
+def test_the_stderr_of_a_good_run_is_no_failure(make: Make) -> None:
     assert run(make("echo warning: no cache >&2")).failure == ""
     slow = make("echo waiting >&2; sleep 60", timeout=0.3)
     assert run(slow).failure == "timed out after 0.3 s", "a run that was stopped has no last words"
 
 
-def test_what_to_tell_of_a_program_that_fails_by_itself(make: Make) -> None:
+def test_advice_for_a_program_that_fails_by_itself(make: Make) -> None:
     assert advice(run(make("kill -SEGV $$"))) == "run it by hand first; it must succeed and end"
     assert advice(run(make("exit 127"))) == "run it by hand first; it must succeed and end", "a shell found no command"
     assert advice(run(make("echo why >&2; kill -SEGV $$"))) == "", "the failure says it"
@@ -116,7 +116,7 @@ def test_an_exit_status_may_be_meant(make: Make, tmp_path: Path) -> None:
     assert run(make("exit 1", success=[0, 1])).hint == ""
 
 
-def test_what_a_person_watches_is_passed_on(make: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_output_is_passed_on_to_a_watching_user(make: Make, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     executor = make("echo out; echo err >&2; exit 3")
     with (tmp_path / "seen").open("wb") as seen:
         executor.forward = seen
@@ -155,7 +155,7 @@ def test_a_run_that_takes_too_long(make: Make) -> None:
     assert outcome.run.timed_out
 
 
-def test_a_command_that_is_gone(make: Make) -> None:
+def test_a_command_that_does_not_exist_is_an_error(make: Make) -> None:
     with pytest.raises(HeapwrightError, match="no-such-program"):
         run(make("", command=["no-such-program"]))
 
@@ -170,7 +170,7 @@ def test_variables_later_ones_win(make: Make, monkeypatch: pytest.MonkeyPatch) -
     assert outcome.digest == sha("shell file input setting\n")
 
 
-def test_arguments_and_directory(make: Make, tmp_path: Path) -> None:
+def test_the_command_gets_its_arguments_and_directory(make: Make, tmp_path: Path) -> None:
     outcome = run(make('pwd; printf "%s|" "$@"'), Input("i", args=["a b", "*"]))
     assert outcome.digest == sha(f"{tmp_path}\na b|*|")
 
@@ -229,7 +229,7 @@ def test_helpers_that_fail_end_the_study_in_one_line(what: str, make: Make) -> N
 # what stands for the output
 
 
-def test_nothing_is_compared_where_nothing_should_be(make: Make) -> None:
+def test_compare_none_compares_no_output(make: Make) -> None:
     assert run(make("date +%N", output=Output("none"))).digest == ""
 
 
@@ -247,7 +247,7 @@ def test_a_run_that_left_no_file_failed(make: Make) -> None:
     assert run(executor).failure == "the output file one is missing"
 
 
-def test_a_command_compares(make: Make) -> None:
+def test_a_command_may_compare_the_outputs(make: Make) -> None:
     first_line = 'head -1 "$0" > a; head -1 "$1" > b; cmp -s a b'  # the second is the time of day
     compare = ["sh", "-c", first_line, "{reference}", "{output}"]
     executor = make("echo result $N; date +%N", output=Output("command", command=compare))
@@ -273,7 +273,7 @@ def test_a_failed_run_is_no_reference(make: Make) -> None:
     assert run(executor, OUT="right", STATUS="0").digest == "same"
 
 
-def test_a_comparer_that_is_not_there(make: Make) -> None:
+def test_a_comparing_command_that_does_not_start_is_an_error(make: Make) -> None:
     executor = make("true", output=Output("command", command=["no-such-program"]))
     run(executor)
     with pytest.raises(HeapwrightError, match=r"the comparing command does not start: .*no-such-program"):
@@ -334,7 +334,7 @@ def test_load_and_checks_see_the_workloads_variables_and_not_the_settings(make: 
     assert (tmp_path / "seen").read_text() == "input plain\n"
 
 
-def test_servers_that_fail(make: Make) -> None:
+def test_a_server_that_does_not_get_ready_has_a_reason(make: Make) -> None:
     def failure(script: str, server: Server, timeout: float = 20.0) -> str:
         return run(make(script, timeout, server=server, output=Output("none"))).failure
 
@@ -352,7 +352,7 @@ def test_servers_that_fail(make: Make) -> None:
     )
 
 
-def test_a_load_that_does_not_start(make: Make) -> None:
+def test_a_load_command_that_does_not_start_is_an_error(make: Make) -> None:
     with pytest.raises(HeapwrightError, match=r"the load command does not start: .*no-such-program"):
         run(make("exec sleep 60", server=Server(["no-such-program"]), output=Output("none")))
 

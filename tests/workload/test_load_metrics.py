@@ -58,7 +58,7 @@ def test_damaged_output_never_fails(format_: Format, cut: int, data: st.DataObje
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "1e999", "-3", "nan", "Infinity", "true", "[]", '"fast"'])
-def test_numbers_that_no_load_has(number: str) -> None:
+def test_impossible_numbers_are_ignored(number: str) -> None:
     assert read_parts(f'{{"operations": {number}, "p99_ms": {number}}}', LoadMetrics(format="json")) == []
 
 
@@ -69,7 +69,7 @@ def test_k6_whose_requests_all_failed_has_no_latency() -> None:
     assert (read.operations, read.load_errors, read.p50_ms, read.p95_ms) == (80, 80, None, None)
 
 
-def test_own_expressions() -> None:
+def test_a_users_own_expressions_read_the_output() -> None:
     text = "warm-up: 5 done\nrequests: 12,345 done, p50 800us, p99=1.5 s\nerrors 3\n"
     how = LoadMetrics(
         operations=r"([\d,]+) done", p50_ms=r"p50 (\S+),", p99_ms="p99=(.*)$", load_errors=r"errors (\d+)",
@@ -90,7 +90,7 @@ def test_an_own_expression_beside_a_format_counts_once() -> None:
     "text",
     ['{"a": {"n": 7}, "p99_ms": 3, "errs": "2"}', 'starting\n{"x": 1}\n{"a": {"n": 7}, "p99_ms": 3, "errs": "2"}\n'],
 )
-def test_json(text: str) -> None:
+def test_a_json_object_is_read_by_the_names_of_its_keys(text: str) -> None:
     how = LoadMetrics(format="json", operations="a.n", load_errors="errs", p50_ms="a.n.too.deep")
     assert figures(text, how, 2.0) == Figures(7, 3.5, None, None, 3.0, 2)
     seconds = LoadMetrics(format="json", operations="a.n", latency_unit="s")

@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_key(folder: Path) -> None:
+def test_every_key_of_a_workload_file_is_read(folder: Path) -> None:
     (folder / "w.toml").write_text(FULL)
     workload = load_workload(folder / "w.toml")
     file = workload.file
@@ -113,7 +113,7 @@ def test_a_program_beside_the_file_is_found_from_anywhere(folder: Path, monkeypa
     assert load_workload(folder / "w.toml").program() == str(folder / "data/prog")
 
 
-def test_what_is_the_same_workload(folder: Path) -> None:
+def test_the_identity_of_a_workload_changes_with_its_content(folder: Path) -> None:
     (folder / "w.toml").write_text(FULL)
     first = load_workload(folder / "w.toml").identity()
     assert first == load_workload(folder / "w.toml").identity()
@@ -212,7 +212,7 @@ def test_every_mistake_is_named(mistake: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "binary"])
-def test_a_file_that_cannot_be_read(kind: str, tmp_path: Path) -> None:
+def test_an_unreadable_workload_file_is_refused(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "w.toml"
     if kind == "folder":
         path.mkdir()
@@ -225,14 +225,14 @@ def test_a_file_that_cannot_be_read(kind: str, tmp_path: Path) -> None:
 # a bare command
 
 
-def test_a_bare_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_command_without_a_file_is_a_workload(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     workload = bare(["sh", "-c", "exit 0"], timeout=3)
     assert workload.command(workload.inputs[0]) == ["sh", "-c", "exit 0"]
     assert (workload.cwd, workload.file.timeout) == (tmp_path, 3)
 
 
-def test_bare_commands_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_run_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("plain").write_text("")
     Path("folder").mkdir()
@@ -267,7 +267,7 @@ def test_bare_commands_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("[prefix]\nlines = 2\n", "lines"),
     ],
 )
-def test_a_prefix_that_cannot_be(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_prefix_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "w.toml"
     path.write_text(f'command = ["true"]\n\n{text}')
     with pytest.raises(UsageError, match=re.escape(says)):

@@ -69,7 +69,7 @@ def test_a_package_computes_the_number(make: Make, tmp_path: Path, monkeypatch: 
         run(make("printf 1", objective=Objective(function="lenght")))
 
 
-def test_the_file_and_its_identity(tmp_path: Path) -> None:
+def test_the_objective_is_part_of_the_identity_of_a_workload(tmp_path: Path) -> None:
     file = tmp_path / "w.toml"
     file.write_text('command = ["true"]\n[objective]\ncommand = ["echo", "1"]\n')
     workload = load_workload(file)

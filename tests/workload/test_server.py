@@ -118,7 +118,7 @@ def test_pauses_are_not_in_the_wall_time(run: Run) -> None:
     assert outcome.run.metrics["load_operations"] is None
 
 
-def test_a_file_that_the_load_writes(run: Run, tmp_path: Path) -> None:
+def test_figures_are_read_from_a_file_that_the_load_writes(run: Run, tmp_path: Path) -> None:
     how = LoadMetrics(format="json", file="load.json")
     wrote = run(ready(load=["sh", "-c", "echo '{\"operations\": 7}' > load.json"], load_metrics=how))
     assert wrote.run.metrics["load_operations"] == 7
@@ -128,7 +128,7 @@ def test_a_file_that_the_load_writes(run: Run, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "load.json").read_text()) == {"operations": 7}
 
 
-def test_a_report_on_stderr(run: Run) -> None:
+def test_figures_are_read_from_stderr(run: Run) -> None:
     how = LoadMetrics(operations="did ([0-9]+)", p99_ms="p99 (.*)")
     found = run(ready(load=["sh", "-c", "echo starting; echo 'did 8 requests' >&2"], load_metrics=how)).run
     assert found.metrics["load_operations"] == 8
@@ -142,7 +142,7 @@ def test_a_count_that_the_workload_file_gives(run: Run) -> None:
     assert found.warnings == []
 
 
-def test_the_server_ends_during_the_load(run: Run) -> None:
+def test_a_server_that_ends_during_the_load_fails(run: Run) -> None:
     crash = ["sh", "-c", "kill -SEGV $(cat pid)"]
     assert run(ready(phase=[Phase(crash), Phase(pause=5.0), Phase(["true"])])).failure == "ended during the load"
     assert run(ready(load=["sh", "-c", "echo 'no route' >&2; exit 7"])).failure == (

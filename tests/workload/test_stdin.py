@@ -144,13 +144,13 @@ def test_an_endless_input_does_not_fill_the_disk(pipe: int, tmp_path: Path, monk
     assert not list(tmp_path.iterdir())
 
 
-def test_an_empty_pipe_is_none(pipe: int, tmp_path: Path) -> None:
+def test_an_empty_pipe_gives_no_input(pipe: int, tmp_path: Path) -> None:
     os.close(pipe)
     assert take_own(tmp_path) is None
     assert not list(tmp_path.iterdir())
 
 
-def test_devices_sockets_and_terminals_are_none(become: Become, tmp_path: Path) -> None:
+def test_devices_sockets_and_terminals_give_no_input(become: Become, tmp_path: Path) -> None:
     become(os.open(os.devnull, os.O_RDONLY))
     assert take_own(tmp_path) is None
     one, other = socket.socketpair()
@@ -165,7 +165,7 @@ def test_devices_sockets_and_terminals_are_none(become: Become, tmp_path: Path) 
     os.close(main)
 
 
-def test_a_closed_one_is_none(become: Become, tmp_path: Path) -> None:
+def test_a_closed_standard_input_gives_no_input(become: Become, tmp_path: Path) -> None:
     become(os.open(os.devnull, os.O_RDONLY))
     os.close(0)
     assert take_own(tmp_path) is None
@@ -208,7 +208,7 @@ def test_a_file_without_a_name_is_copied(become: Become, tmp_path: Path) -> None
     assert taken.path.read_bytes() == b"here"
 
 
-def test_a_named_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_file_is_used_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in.txt").write_bytes(b"x")
     Path("link").symlink_to("in.txt")

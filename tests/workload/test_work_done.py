@@ -35,7 +35,7 @@ def test_work_that_differs_in_the_same_time() -> None:
         [],
     ],
 )
-def test_other_loads(found: list[dict[str, float | None]]) -> None:
+def test_other_loads_are_not_taken_for_loads_of_a_fixed_time(found: list[dict[str, float | None]]) -> None:
     assert fixed_time([found]) == ""
 
 
@@ -45,7 +45,7 @@ def test_a_fixed_count_is_never_a_fixed_time(count: int, walls: list[float]) -> 
 
 
 @given(st.floats(0.5, 100), st.lists(st.floats(0, 0.02), min_size=2, max_size=5))
-def test_twice_the_work_in_the_same_time_always_is(seconds: float, starts: list[float]) -> None:
+def test_twice_the_work_in_the_same_time_is_a_load_of_a_fixed_time(seconds: float, starts: list[float]) -> None:
     assert fixed_time([runs(*((1000 + 1000 * i, seconds * (1 + start)) for i, start in enumerate(starts)))])
 
 
@@ -56,7 +56,7 @@ def test_whole_seconds_without_a_count_are_doubted() -> None:
         assert perhaps_fixed_time([found]) == ""
 
 
-def test_what_stands_in() -> None:
+def test_metrics_per_operation_replace_times() -> None:
     assert stand_ins(("wall_s", "peak_rss_bytes", "cpu_s")) == ("throughput_per_s", "peak_rss_bytes", "cpu_per_op_s")
     assert stand_ins(("wall_s", "cpu_s"), minimised=True) == ("cpu_per_op_s",)
     assert stand_ins(("cpu_s", "cpu_per_op_s")) == ("cpu_per_op_s",)

@@ -57,7 +57,9 @@ def check_names(text: str, option: str) -> list[str]:
         raise UsageError(f"{option} names an instance twice")
     for name in names:
         if not any(True for _ in processes_of(name)):
-            raise HeapwrightError(f"{option}: {name} has no process")
+            raise HeapwrightError(
+                f"{option}: {name} has no process", "name a running process, cgroup, unit or container"
+            )
     return names
 
 

@@ -27,8 +27,9 @@ examples:
   heapwright canary --control 4711 --treatment 4713 --number 'errors=./errors.sh {group}'
 
 Give one set of instances the setting (the treatment), leave the other as it is (the control), and send both the same
-load. The canary ends with a claim about memory, or after --for. The same command goes on where it was stopped: samples
-are in the file of -o. Exit status: 0 with a claim about memory, 4 without. docs/canary.md explains the statistics.
+kind of load. The canary ends with a claim about memory, at the latest after --for. The same command goes on where it
+was stopped: samples are in the file of -o. Exit status: 0 with a claim about memory, which may be that it is higher
+or the same; 4 without. docs/canary.md explains the statistics.
 """
 
 
@@ -44,8 +45,12 @@ def add_parser(verbs: Any) -> None:
     )
     instances = "process ids (with their children), cgroup folders, units or containers, separated by commas"
     parser.add_argument("--control", required=True, metavar="LIST", help=f"instances as they are: {instances}")
-    parser.add_argument("--treatment", required=True, metavar="LIST", help="instances with the setting, likewise")
-    parser.add_argument("--for", dest="for_", type=duration, metavar="TIME", help="end after this time (90s, 30m, 6h)")
+    parser.add_argument(
+        "--treatment", required=True, metavar="LIST", help="instances with the setting, written likewise"
+    )
+    parser.add_argument(
+        "--for", dest="for_", type=duration, metavar="TIME", help="end at the latest after this time (90s, 30m, 6h)"
+    )
     parser.add_argument(
         "--every", type=duration, default=5.0, metavar="TIME", help="time between two samples (default 5s)"
     )
@@ -53,7 +58,7 @@ def add_parser(verbs: Any) -> None:
         "--warm-up",
         type=duration,
         metavar="TIME",
-        help="leave out an instance for so long after it was first seen or has restarted (default: twelve samples)",
+        help="leave out an instance for this time after it is first seen or restarts (default: twelve samples)",
     )
     parser.add_argument(
         "--margin",
@@ -67,12 +72,16 @@ def add_parser(verbs: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=COMMAND",
-        help="also compare the number that a command prints; {group} in it becomes control or treatment",
+        help="also compare the number that a command prints; {group} in it becomes control or treatment; repeatable",
     )
     parser.add_argument("--prometheus-control", metavar="URL", help="endpoint of the control in Prometheus's format")
     parser.add_argument("--prometheus-treatment", metavar="URL", help="endpoint of the treatment")
     parser.add_argument(
-        "--series", action="append", default=[], metavar="NAME", help="series of these endpoints to compare"
+        "--series",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a series of these endpoints to compare; repeatable",
     )
     parser.add_argument(
         "-o",
@@ -80,7 +89,7 @@ def add_parser(verbs: Any) -> None:
         type=output_file,
         default=Path("canary.jsonl"),
         metavar="FILE",
-        help="samples (default canary.jsonl)",
+        help="the file that keeps the samples (default canary.jsonl)",
     )
     parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page with both curves")
     add_output_options(parser)

@@ -148,7 +148,9 @@ def check_options(given: dict[str, Any], allocators: list[Allocator], added: lis
     names = {a.name for a in allocators}
     clash = next((file.allocator.name for file in added if file.allocator.name in names), None)
     if clash is not None:
-        raise UsageError(f"--add-space: an allocator of this study has the name '{clash}'", "give your space another")
+        raise UsageError(
+            f"--add-space: an allocator of this study has the name '{clash}'", "give your space another name"
+        )
     extra_spaces = [*added, *shipped_runtimes()] if given.get("runtime", True) else []
     known = {f"{file.allocator.name}.{param.key}" for file in extra_spaces for param in file.param}
     keys = [key for key in given.get("params", ()) if key not in known]

@@ -20,7 +20,7 @@ def add_container_option(
     parser.add_argument(
         "--container-args",
         metavar="ARGS",
-        help="arguments for the container's start, in one word, such as --container-args='--network host --memory 1g'",
+        help="further arguments of podman run or docker run, in one quoted word: --container-args='-m 1g'",
     )
 
 

@@ -45,7 +45,7 @@ def add_parser(verbs: Any) -> None:
         nargs="+",
         metavar="PID|NAME",
         help="a process id; the name of a container, of a systemd unit, or of a program that one process runs;"
-        " several are also summed up",
+        " several are summed up",
     )
     parser.add_argument(
         "--watch",

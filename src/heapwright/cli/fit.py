@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_PEAK_ERROR = 0.03  # of the peak of live bytes; fit warns if the standard error is larger
 
 _EPILOG = """\
-example:
+examples:
   heapwright fit prog.hwt -o prog.model.json
   heapwright synth prog.model.json --allocator jemalloc
 

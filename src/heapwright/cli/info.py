@@ -10,7 +10,7 @@ from heapwright.cli.common import add_output_options, write_json
 from heapwright.terminal_text import console
 
 _EPILOG = """\
-example:
+examples:
   heapwright info prog.hwt
   heapwright info prog.hwt --json - | jq .peak_live_bytes
 

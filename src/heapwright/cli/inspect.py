@@ -35,7 +35,9 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="a program, a library, an object or an archive"
+    )
     parser.add_argument(
         "--no-plugins", action="store_true", help="assume that libraries loaded with dlopen start no threads"
     )

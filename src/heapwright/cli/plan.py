@@ -41,11 +41,11 @@ examples:
 
 _ONE = """\
 example, in a job of an array:
-  heapwright run-one plan $SLURM_ARRAY_TASK_ID
+  heapwright run-one jobs $SLURM_ARRAY_TASK_ID
 """
 _COLLECT = """\
 example, when the array has ended:
-  heapwright collect plan
+  heapwright collect jobs
 """
 
 

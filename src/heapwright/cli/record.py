@@ -97,11 +97,14 @@ def add_parser(verbs: Any) -> None:
         "--max-cost",
         type=_percent,
         metavar="PERCENT",
-        help="target for the CPU time that a sample adds: 2 to 100 (default: 3), or 0: none; a thinner sample keeps it",
+        help="target for the CPU time that a sample adds: 2 to 100 (default 3), or 0 for none; record thins the sample"
+        " to keep it",
     )
-    parts.add_argument("--after", type=duration, metavar="T", help="begin so long after the start, such as 30s or 5m")
-    parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record so long from then on")
-    parts.add_argument("--window-signal", metavar="SIG", help="a signal that begins and ends the recording, as USR2")
+    parts.add_argument("--after", type=duration, metavar="T", help="begin this time after the start, such as 30s or 5m")
+    parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record for this time, from then on")
+    parts.add_argument(
+        "--window-signal", metavar="SIG", help="a signal that begins and ends the recording, such as USR2"
+    )
     parser.add_argument(
         "--export",
         type=Path,

@@ -28,7 +28,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("studies", type=Path, nargs="*", metavar="STUDY")
+    parser.add_argument("studies", type=Path, nargs="*", metavar="STUDY", help="a study's file, which 'tune' writes")
     parser.add_argument(
         "-o",
         "--output",

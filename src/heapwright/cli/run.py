@@ -31,7 +31,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", type=Path, metavar="STUDY")
+    parser.add_argument("study", type=Path, metavar="STUDY", help="the study's file, which 'tune' writes")
     add_workload_option(parser, inputs="the first")
     parser.add_argument(
         "--pick",

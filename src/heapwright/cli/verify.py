@@ -61,7 +61,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("study", type=Path, metavar="STUDY")
+    parser.add_argument("study", type=Path, metavar="STUDY", help="the study's file, which 'tune' writes")
     parser.add_argument(
         "--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of the study's command"
     )

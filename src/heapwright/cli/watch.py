@@ -25,7 +25,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("studies", type=Path, nargs="+", metavar="STUDY")
+    parser.add_argument("studies", type=Path, nargs="+", metavar="STUDY", help="a study's file, which 'tune' writes")
     parser.add_argument(
         "--port", type=_port, default=8765, metavar="P", help="port to listen on; 0 for any free port (default: 8765)"
     )

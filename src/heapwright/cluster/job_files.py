@@ -248,7 +248,7 @@ def run_one(folder: Path, number: int) -> None:
         recipe.needs, "" if "/" in word or recipe.traces is not None else word, os.environ.get("PATH")
     )
     if reasons:
-        raise HeapwrightError(f"this machine cannot run it: {reasons[0]}")
+        raise HeapwrightError(f"this machine cannot run the block: {reasons[0]}")
     try:
         work = decode((folder / f"{name}.json").read_bytes(), Work)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -106,5 +106,5 @@ def export(folder: Path, sampling: Sampling, raw: Path, platform: str | None = N
         draft.write_text("".join(f"{key}={value}\n" for key, value in variables.items()))
         draft.replace(folder / SETTINGS)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a folder that can") from None
+        raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a folder that can be written") from None
     return folder / LIBRARY

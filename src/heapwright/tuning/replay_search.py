@@ -165,7 +165,7 @@ class ReplaySearch:
         if not why:
             return None
         if self._forced:
-            raise HeapwrightError(f"it cannot be searched on replays: {why}", "leave out --proxy replay")
+            raise HeapwrightError(f"the program cannot be searched on replays: {why}", "leave out --proxy replay")
         return why
 
     def _search(self, search: Search) -> None:
