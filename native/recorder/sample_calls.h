@@ -23,6 +23,19 @@ namespace heapwright::recorder {
 // The slow path counts what is_fast() did not.
 inline void count_large(std::size_t size) { sample_self.left -= size < kDrawBytes ? 0 : 1; }
 
+// Tells whether malloc has counted the allocation of the block that another function of the
+// allocator returns. A sample does not remember the last block, so any request that the function
+// made of malloc counts as that of its block.
+class MallocWatch {
+ public:
+  // Begins before that function is called.
+  explicit MallocWatch(ThreadState& /*self*/) : ticks_(sample_self.ticks()) {}
+  [[nodiscard]] bool has_recorded(const void* /*block*/) const { return sample_self.ticks() != ticks_; }
+
+ private:
+  std::uint64_t ticks_;
+};
+
 template <class F>
 [[gnu::noinline]] void* on_alloc_slow(Tag kind, std::size_t size, int alignment_log2, F real_call) {
   count_large(size);
