@@ -1,4 +1,4 @@
-// The platform functions for Linux. See platform.h for their contracts.
+// Implements the platform functions for Linux. See platform.h for their contracts.
 #include <elf.h>
 #include <linux/futex.h>
 #include <linux/random.h>

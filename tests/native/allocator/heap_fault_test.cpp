@@ -1,6 +1,6 @@
-// Wrong pointers: which are noticed, by whom, and when. What costs nothing on the fast path is
-// noticed there or at a check of a list, of which one in sixteen is checked; what would cost
-// something is not, and is stated here too.
+// Tests which wrong pointers a heap notices, where, and when. The fast path notices those that cost
+// it nothing, and a check of a list those in one list of sixteen. The tests also state which ones
+// the heap does not notice, because a check would cost time.
 #include <cstring>
 #include <vector>
 

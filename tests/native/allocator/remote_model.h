@@ -1,5 +1,5 @@
-// The world of remote_model_test.cpp: one superblock, its word, and the mirror of what heaps do
-// about it.
+// Models one superblock, the word of its remote queue, and the steps of heaps that use it, for
+// remote_model_test.cpp. It mirrors core/owned_superblocks.h.
 #pragma once
 
 #include <sys/mman.h>
