@@ -35,6 +35,9 @@ std::vector<sock_filter> filter_without_close_range() {
     _exit(2);
   }
   const pid_t root = fork();
+  if (root < 0) {
+    _exit(2);
+  }
   if (root == 0) {
     while (true) {
       pause();
