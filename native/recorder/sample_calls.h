@@ -121,7 +121,7 @@ template <class F>
   const InRecorder in_recorder(self);
   if (moved == nullptr && size != 0) {
     count_failure();
-    if (was_chosen) {  // it lives on: its free was written, so it begins again
+    if (was_chosen) {  // the object stays live: its free was recorded, so it begins again
       on_chosen(self, before.kind, block, before.size, before.alignment_log2, before.level);
     }
   } else if (moved != nullptr && level >= 0 && from_program && !in_pool(moved)) {
