@@ -1,4 +1,4 @@
-// See class_json.h.
+// Writes heaps with size classes as JSON. See class_json.h.
 #include "class_json.h"
 
 namespace heapwright::diagnose {

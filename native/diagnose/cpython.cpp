@@ -1,4 +1,4 @@
-// See cpython.h.
+// Finds the interpreter's array of arenas, and adds up its pools. See cpython.h.
 #include "cpython.h"
 
 #include <unistd.h>

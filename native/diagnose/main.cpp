@@ -3,9 +3,13 @@
 //
 // The process is not stopped, and nothing is written to it. Only pages that are in memory are read,
 // so that reading does not change how much memory the process has.
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -126,7 +130,10 @@ int diagnose(pid_t pid) {
                       {"own", own ? to_json(*own) : Json(nullptr)},
                       {"cpython", cpython ? to_json(*cpython) : Json(nullptr)},
                       {"took_ms", took.count()}};
-  (void)std::printf("%s\n", found.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  const std::string text = found.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (std::printf("%s\n", text.c_str()) < 0 || std::fflush(stdout) != 0) {
+    return fail(std::string("stdout cannot be written: ") + std::strerror(errno));
+  }
   return 0;
 }
 

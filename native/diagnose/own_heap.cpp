@@ -1,4 +1,4 @@
-// See own_heap.h.
+// Adds up what the passes over a heap found, and counts its free pages. See own_heap.h.
 #include "own_heap.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See own_layout.h.
+// Searches writable data for descriptors of heaps, and checks them. See own_layout.h.
 #include "own_layout.h"
 
 #include <algorithm>

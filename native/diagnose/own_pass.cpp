@@ -1,4 +1,4 @@
-// See own_pass.h.
+// Reads chunks, heaps and large blocks by the offsets of the heap's descriptor. See own_pass.h.
 #include "own_pass.h"
 
 #include <algorithm>
@@ -70,7 +70,8 @@ void PassReader::describe(std::size_t index, std::uint64_t chunk) {
   found.size = field<std::uint32_t>(at, layout_.size);
   if (found.kind == layout_.kind_span || found.kind == layout_.kind_quarantined) {
     found.length = field<std::uint32_t>(at, layout_.length);
-    pass_.sound = pass_.sound && found.length != 0 && index + found.length <= layout_.superblocks_in_chunk;
+    pass_.sound = pass_.sound && found.length != 0 && index + found.length <= layout_.superblocks_in_chunk &&
+                  found.size <= std::uint64_t{found.length} * layout_.superblock_bytes;
     pass_.superblocks.push_back(found);
     return;
   }

@@ -1,4 +1,4 @@
-// See page_map.h.
+// Reads /proc/PID/pagemap, and asks newer kernels for zero pages. See page_map.h.
 #include "page_map.h"
 
 #include <fcntl.h>
@@ -83,6 +83,9 @@ PageMap::~PageMap() {
 }
 
 std::vector<PageMap::Page> PageMap::pages(std::uint64_t begin, std::uint64_t end) const {
+  if (end <= begin) {
+    return {};
+  }
   const std::uint64_t first = begin / page_bytes_;
   const std::uint64_t count = (end + page_bytes_ - 1) / page_bytes_ - first;
   std::vector<Page> found(count, Page::kNone);

@@ -24,7 +24,8 @@ class PageMap {
   // Whether the kernel tells anything.
   [[nodiscard]] bool readable() const { return file_ >= 0; }
   [[nodiscard]] std::uint64_t page_bytes() const { return page_bytes_; }
-  // The state of each page from `begin` to `end`, whole pages. Unreadable pages are kNone.
+  // The state of each page that the addresses from `begin` to `end` touch. Unreadable pages are
+  // kNone. Empty if `end` is not above `begin`, as in a structure that changed while it was read.
   [[nodiscard]] std::vector<Page> pages(std::uint64_t begin, std::uint64_t end) const;
   // How many bytes of these pages are in memory.
   [[nodiscard]] std::uint64_t resident_bytes(std::uint64_t begin, std::uint64_t end) const;

@@ -1,4 +1,4 @@
-// A piece of another process's memory, read onwards without touching pages that are not in memory.
+// Reads a piece of another process's memory onwards, without touching pages that are not in memory.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The blocks of one size class of an allocator.
+// Holds the figures of one size class of an allocator.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,16 @@
 // Implements the main back end: seccomp user notification, with readings at call entry. See
 // backends.h.
-#include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "backends.h"
 #include "calls.h"
@@ -26,15 +27,10 @@
 namespace heapwright::meter {
 namespace {
 
-constexpr std::uint64_t kOldMmapI386 = 90;  // its arguments are in memory
-
-CallArguments arguments_of(const seccomp_data& data) {
-  CallArguments call;
-  call.call = classify(data.arch, static_cast<std::uint32_t>(data.nr), data.args[0]);
-  if (data.arch != AUDIT_ARCH_I386 || data.nr != static_cast<int>(kOldMmapI386)) {
-    std::memcpy(call.values.data(), data.args, sizeof data.args);
-  }
-  return call;
+CallArguments call_of(const seccomp_data& data) {
+  std::array<std::uint64_t, 6> arguments{};
+  std::copy(std::begin(data.args), std::end(data.args), arguments.begin());
+  return watched_call(data.arch, static_cast<std::uint32_t>(data.nr), arguments);
 }
 
 // Handles one notification: takes a reading and lets the call go on.
@@ -43,7 +39,7 @@ void answer(int listener, seccomp_notif& request, Watcher& watcher) {
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) != 0) {
     return;  // ENOENT: the caller was killed meanwhile
   }
-  watcher.called(static_cast<pid_t>(request.pid), arguments_of(request.data), now());
+  watcher.called(static_cast<pid_t>(request.pid), call_of(request.data), now());
   seccomp_notif_resp response{};
   response.id = request.id;
   response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;

@@ -13,8 +13,6 @@
 
 namespace heapwright::meter {
 
-int open_ticker(std::int64_t interval_ms);
-
 bool run_poll(RunContext& context, std::string& error) {
   Supervisor& supervisor = context.supervisor;
   if (!context.child.prepare(error)) {

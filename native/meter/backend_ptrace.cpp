@@ -35,7 +35,6 @@ namespace heapwright::meter {
 namespace {
 
 constexpr std::int64_t kWakeMs = 50;
-constexpr std::uint64_t kOldMmapI386 = 90;  // its arguments are in memory
 
 void ignore_signal(int /*signal*/) {}
 
@@ -121,11 +120,7 @@ class PtraceRun : public TraceListener {
   }
 
   Resume called(pid_t process, pid_t thread, const TracedCall& call) override {
-    CallArguments arguments;
-    arguments.call = classify(call.arch, call.number, call.arguments[0]);
-    if (call.arch != AUDIT_ARCH_I386 || call.number != kOldMmapI386) {
-      arguments.values = call.arguments;
-    }
+    CallArguments arguments = watched_call(call.arch, call.number, call.arguments);
     if (arguments.call == Call::kOwnListener) {  // works together with a tracer
       context_.outcome.warnings.insert(
           "the program installs a seccomp listener of its own: mapping calls that it watches are not seen");

@@ -8,6 +8,7 @@
 //   none    only wait4: the baseline for the cost of the others
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "counters.h"
@@ -42,6 +43,10 @@ bool run_notify(RunContext& context, std::string& error);
 bool run_ptrace(RunContext& context, std::string& error);
 bool run_poll(RunContext& context, std::string& error);
 bool run_none(RunContext& context, std::string& error);
+
+// Returns a timer descriptor that becomes readable every `interval_ms` milliseconds, -1 if the
+// kernel has none. The caller closes it.
+int open_ticker(std::int64_t interval_ms);
 
 // Returns the SECCOMP_RET_* action for the filter of the back end's child, 0 for no filter.
 std::uint32_t filter_action(Backend backend);

@@ -80,6 +80,7 @@ constexpr std::array<Number, 15> kAarch64{{{222, Call::kMmap},
 constexpr std::uint32_t kCloneX86_64 = 56;
 constexpr std::uint32_t kCloneI386 = 120;
 constexpr std::uint32_t kCloneAarch64 = 220;
+constexpr std::uint64_t kOldMmapI386 = 90;  // its only argument is the address of a structure
 
 struct Architecture {
   std::uint32_t audit;
@@ -177,6 +178,15 @@ Call classify(std::uint32_t arch, std::uint64_t number, std::uint64_t first_argu
     }
   }
   return Call::kNone;
+}
+
+CallArguments watched_call(std::uint32_t arch, std::uint64_t number,
+                           const std::array<std::uint64_t, 6>& arguments) {
+  CallArguments call{.call = classify(arch, number, arguments[0])};
+  if (arch != AUDIT_ARCH_I386 || number != kOldMmapI386) {
+    call.values = arguments;
+  }
+  return call;
 }
 
 std::vector<sock_filter> build_filter(std::uint32_t action) {

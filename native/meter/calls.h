@@ -48,6 +48,15 @@ constexpr bool is_mapping(Call call) { return call >= Call::kMmap && call <= Cal
 // first_argument  its first argument, which tells clone from a new thread
 Call classify(std::uint32_t arch, std::uint64_t number, std::uint64_t first_argument);
 
+// Returns the watched call with its arguments, as a back end sees it at its entry. The first mmap of
+// i386 (number 90) has its arguments in memory, where they are not read: its values are 0.
+//
+// arch       AUDIT_ARCH_*
+// number     the number of the call on that architecture
+// arguments  the argument registers
+CallArguments watched_call(std::uint32_t arch, std::uint64_t number,
+                           const std::array<std::uint64_t, 6>& arguments);
+
 // Returns whether a call may give memory back to the kernel. Any brk may.
 bool gives_back(const CallArguments& call);
 

@@ -1,4 +1,4 @@
-// See cgroup.h.
+// Finds the memory cgroup of a process tree and reads its figures. See cgroup.h.
 #include "cgroup.h"
 
 #include <algorithm>

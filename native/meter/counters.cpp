@@ -1,4 +1,4 @@
-// See counters.h.
+// Opens and reads the counters of instructions and energy. See counters.h.
 #include "counters.h"
 
 #include <linux/perf_event.h>

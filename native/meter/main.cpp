@@ -89,12 +89,16 @@ bool dispatch(RunContext& context, std::string& error) {
   }
 }
 
-int exec_failure(const Options& options, int problem) {
-  const std::string program = options.command[0];
+// Reports why the child could not exec.
+//
+// program  as the user named it
+// path     the file that was found for it
+// problem  the errno of exec
+int exec_failure(const std::string& program, const std::string& path, int problem) {
   if (problem == ENOENT) {
     // The file may exist without its interpreter.
-    const bool there = access(program.c_str(), F_OK) == 0;
-    return fail(kNotFound, (there ? "its interpreter is missing: " : "command not found: ") + program);
+    const bool exists = access(path.c_str(), F_OK) == 0;
+    return fail(kNotFound, exists ? "its interpreter is missing: " + path : "command not found: " + program);
   }
   return fail(kCannotExecute, "cannot execute " + program + ": " + std::strerror(problem));
 }
@@ -144,7 +148,7 @@ int meter(const Options& options) {
     return fail(kFailed, error);
   }
   if (const int problem = child.exec_error(); problem != 0) {
-    return exec_failure(options, problem);
+    return exec_failure(options.command[0], child.path(), problem);
   }
   ledger.tick(outcome.end);
   watcher.finish();

@@ -1,4 +1,5 @@
-// See massif_tracker.h.
+// Changes mapping calls to what Valgrind would do, and accounts them to Massif. See
+// massif_tracker.h.
 #include "massif_tracker.h"
 
 #include <elf.h>

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <string_view>
 
 #include "common/draft_file.h"
 #include "procfs.h"
@@ -107,6 +108,32 @@ std::optional<Number> at_most(std::optional<Number> value, std::uint64_t limit) 
   return value ? std::optional(std::min(*value, static_cast<Number>(limit))) : value;
 }
 
+// Returns the length of the UTF-8 character at the beginning of a text that is not empty; 0 if the
+// bytes there are none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) {
+    return 1;
+  }
+  const std::size_t length = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (length == 0 || length > text.size()) {
+    return 0;
+  }
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80) {
+      return 0;
+    }
+  }
+  // Longer forms than necessary, surrogates, and numbers above the last character.
+  const bool valid = first == 0xe0   ? byte(1) >= 0xa0
+                     : first == 0xed ? byte(1) < 0xa0
+                     : first == 0xf0 ? byte(1) >= 0x90
+                     : first == 0xf4 ? byte(1) < 0x90
+                                     : true;
+  return valid ? length : 0;
+}
+
 constexpr std::uint64_t kCounterError = 1 << 20;  // the kernel counts resident pages in batches for each CPU
 
 // Not ru_maxrss, which begins at the size of the process that started the meter.
@@ -201,16 +228,21 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   std::array<char, 8> escape{};
-  for (const char c : text) {
+  for (std::string_view rest = text; !rest.empty();) {
+    const char c = rest.front();
+    const std::size_t length = utf8_length(rest);
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
     } else if (static_cast<unsigned char>(c) < 0x20) {
       (void)std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned char>(c));
       out += escape.data();
+    } else if (length == 0) {
+      out += "\ufffd";
     } else {
-      out += c;
+      out += rest.substr(0, length);
     }
+    rest.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return out + "\"";
 }

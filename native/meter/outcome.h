@@ -47,7 +47,8 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
 // written.
 bool write_whole(const std::string& path, const std::string& text);
 
-// Returns a JSON string with its quotes.
+// Returns a JSON string with its quotes. Each byte that is no UTF-8, as in some paths, becomes
+// U+FFFD.
 std::string quoted(const std::string& text);
 
 }  // namespace heapwright::meter

@@ -49,6 +49,9 @@ int try_notify() {
 
 int try_ptrace() {
   const pid_t child = fork();
+  if (child < 0) {
+    return errno;  // kill(-1) below would end every process of the user
+  }
   if (child == 0) {
     pause();
     _exit(0);

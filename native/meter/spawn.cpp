@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -195,7 +196,8 @@ bool Spawned::prepare(std::string& error) {
   give_order(socket_);
   int answer = 0;
   if (!receive_answer(socket_, answer, listener_, 0) || answer != 0) {
-    error = std::string("the seccomp filter cannot be installed: ") + std::strerror(answer);
+    error = std::string("the seccomp filter cannot be installed: ") +
+            (answer != 0 ? std::strerror(answer) : "the child has ended");
     return false;
   }
   return true;

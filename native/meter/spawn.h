@@ -44,6 +44,8 @@ class Spawned {
   int exec_error();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
+  // The file of the program that the child runs.
+  [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int listener() const { return listener_; }
 
  private:

@@ -1,4 +1,4 @@
-// See stacks.h.
+// Recognises thread stacks by the mapping calls of one thread. See stacks.h.
 #include "stacks.h"
 
 #include <sys/mman.h>

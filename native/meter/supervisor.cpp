@@ -1,4 +1,4 @@
-// See supervisor.h.
+// Handles signals, the timeout and the ends of processes. See supervisor.h.
 #include "supervisor.h"
 
 #include <sys/prctl.h>

@@ -1,18 +1,22 @@
-// See watchdog.h.
+// Runs the watchdog's process, and starts and dismisses it. See watchdog.h.
 #include "watchdog.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <set>
+#include <vector>
 
 #include "procfs.h"
 
@@ -76,28 +80,56 @@ void kill_tree(int root_file, pid_t root) {
   }
 }
 
-[[noreturn]] void keep(const Options& options, int listener, int pipe, pid_t root, int root_file,
+// Closes all descriptors but 0, 1 and 2. The kernel has close_range since Linux 5.9, and old
+// container runtimes forbid it.
+void close_other_files() {
+  if (syscall(SYS_close_range, 3U, ~0U, 0U) == 0) {
+    return;
+  }
+  std::vector<int> files;
+  if (DIR* const folder = opendir("/proc/self/fd"); folder != nullptr) {
+    while (const dirent* const entry = readdir(folder)) {
+      files.push_back(static_cast<int>(std::strtol(entry->d_name, nullptr, 10)));
+    }
+    closedir(folder);
+  }
+  for (const int file : files) {
+    if (file > 2) {
+      close(file);
+    }
+  }
+}
+
+// The watchdog's process: waits for a command, or for the end of the meter.
+//
+// options    whether to kill the tree if the meter has died
+// listener   the seccomp listener, -1 if there is none
+// socket     the watchdog's end of the pair; it reads 0 bytes once the meter has died
+// root       the root process of the tree
+// root_file  its pidfd, -1 before Linux 5.3
+// taken      the call that the meter received last
+[[noreturn]] void keep(const Options& options, int listener, int socket, pid_t root, int root_file,
                        const seccomp_notif& taken) {
   setsid();  // a Ctrl-C at the terminal must not reach the watchdog
   // The watchdog must not hold the target's files open: a reader of its output waits for the end of
   // file.
   constexpr int kListener = 0;
-  constexpr int kPipe = 1;
+  constexpr int kSocket = 1;
   constexpr int kRoot = 2;
   const int safe_root = fcntl(root_file, F_DUPFD, 10);
-  const int safe_pipe = fcntl(pipe, F_DUPFD, 10);
+  const int safe_socket = fcntl(socket, F_DUPFD, 10);
   const int safe_listener = fcntl(listener, F_DUPFD, 10);
   for (const int standard : {0, 1, 2}) {  // even if nothing is opened in its place
     close(standard);
   }
   dup2(safe_listener, kListener);
-  dup2(safe_pipe, kPipe);
+  dup2(safe_socket, kSocket);
   dup2(safe_root, kRoot);
-  syscall(SYS_close_range, 3U, ~0U, 0U);
+  close_other_files();
   char command = 0;
   ssize_t size = 0;
   do {
-    size = read(kPipe, &command, 1);
+    size = read(kSocket, &command, 1);
   } while (size < 0 && errno == EINTR);
   if (size == 1 && command == kEndCommand) {
     _exit(0);
@@ -119,8 +151,8 @@ void kill_tree(int root_file, pid_t root) {
 }  // namespace
 
 Watchdog::~Watchdog() {
-  if (pipe_ >= 0) {
-    close(pipe_);
+  if (socket_ >= 0) {
+    close(socket_);
   }
   if (request_ != nullptr) {
     munmap(request_, sizeof *request_);
@@ -134,18 +166,19 @@ bool Watchdog::start(const Options& options, int listener, pid_t root) {
     return false;
   }
   request_ = static_cast<seccomp_notif*>(shared);
-  std::array<int, 2> pipe{};
-  if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
+  // Not a pipe: writing to one whose reader was killed would end the meter by SIGPIPE.
+  std::array<int, 2> pair{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
     return false;
   }
-  pipe_ = pipe[1];
+  socket_ = pair[1];
   // Opened here, while the root certainly exists.
   const int root_file = static_cast<int>(syscall(SYS_pidfd_open, root, 0));
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
   if (pid_ == 0) {
-    keep(options, listener, pipe[0], root, root_file, *request_);
+    keep(options, listener, pair[0], root, root_file, *request_);
   }
-  close(pipe[0]);
+  close(pair[0]);
   if (root_file >= 0) {
     close(root_file);
   }
@@ -153,11 +186,11 @@ bool Watchdog::start(const Options& options, int listener, pid_t root) {
 }
 
 void Watchdog::dismiss(bool leave_running) const {
-  if (pipe_ < 0) {
+  if (socket_ < 0) {
     return;
   }
   const char command = leave_running ? kServeCommand : kEndCommand;
-  (void)!write(pipe_, &command, 1);
+  (void)!send(socket_, &command, 1, MSG_NOSIGNAL);
 }
 
 }  // namespace heapwright::meter

@@ -43,7 +43,7 @@ class Watchdog {
 
  private:
   pid_t pid_ = -1;
-  int pipe_ = -1;
+  int socket_ = -1;                   // commands to the watchdog
   seccomp_notif* request_ = nullptr;  // shared with the watchdog
 };
 

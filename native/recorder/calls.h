@@ -21,6 +21,17 @@
 
 namespace heapwright::recorder {
 
+// Tells whether malloc has recorded the block that another function of the allocator returns.
+class MallocWatch {
+ public:
+  // Begins before that function is called.
+  explicit MallocWatch(ThreadState& self) : self_(self) { self_.last_block = nullptr; }
+  [[nodiscard]] bool has_recorded(const void* block) const { return self_.last_block == block; }
+
+ private:
+  ThreadState& self_;
+};
+
 // Completes a recorded allocation: counts a failed call, remembers a large block.
 [[gnu::noinline, gnu::cold]] inline void finish_alloc(ThreadState& self, const Call& call) {
   const sys::KeepErrno keep;

@@ -72,9 +72,9 @@ template <class... Arguments>
 [[gnu::noinline]] void* call_other_new(void* (*function)(std::size_t, Arguments...), std::size_t size,
                                        std::size_t alignment, Arguments... arguments) {
   ThreadState& self = self_state;
-  self.last_block = nullptr;
+  const MallocWatch malloc(self);
   void* const block = function(size, arguments...);
-  if (block == nullptr || self.last_block == block || self.location == Location::kAllocator) {
+  if (block == nullptr || malloc.has_recorded(block) || self.location == Location::kAllocator) {
     return block;
   }
   const auto as_it_is = [=] { return block; };

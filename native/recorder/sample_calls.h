@@ -23,6 +23,19 @@ namespace heapwright::recorder {
 // The slow path counts what is_fast() did not.
 inline void count_large(std::size_t size) { sample_self.left -= size < kDrawBytes ? 0 : 1; }
 
+// Tells whether malloc has counted the allocation of the block that another function of the
+// allocator returns. A sample does not remember the last block, so any request that the function
+// made of malloc counts as that of its block.
+class MallocWatch {
+ public:
+  // Begins before that function is called.
+  explicit MallocWatch(ThreadState& /*self*/) : ticks_(sample_self.ticks()) {}
+  [[nodiscard]] bool has_recorded(const void* /*block*/) const { return sample_self.ticks() != ticks_; }
+
+ private:
+  std::uint64_t ticks_;
+};
+
 template <class F>
 [[gnu::noinline]] void* on_alloc_slow(Tag kind, std::size_t size, int alignment_log2, F real_call) {
   count_large(size);
@@ -108,7 +121,7 @@ template <class F>
   const InRecorder in_recorder(self);
   if (moved == nullptr && size != 0) {
     count_failure();
-    if (was_chosen) {  // it lives on: its free was written, so it begins again
+    if (was_chosen) {  // the object stays live: its free was recorded, so it begins again
       on_chosen(self, before.kind, block, before.size, before.alignment_log2, before.level);
     }
   } else if (moved != nullptr && level >= 0 && from_program && !in_pool(moved)) {

@@ -107,7 +107,7 @@ struct ThreadState {
   bool ended;                // its exit is recorded; later calls come from libc's thread teardown
   std::uint32_t thread;      // its number in the file, or kNoThread
   std::uint32_t session;     // the session that `writer` and `thread` belong to
-  const void* last_block;    // the block whose allocation was recorded last
+  const void* last_block;    // the block whose allocation was recorded last; not set in a sample
   const void* sized_delete;  // the block that sized delete is about to pass to plain delete
 };
 

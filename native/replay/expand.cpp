@@ -1,4 +1,4 @@
-// The second pass over a trace made ready for replay: turns events into operations, epoch by epoch.
+// Makes the second pass over a trace for replay: turns events into operations, epoch by epoch.
 #include "expand.h"
 
 #include <algorithm>

@@ -353,9 +353,10 @@ Reading read_now(const Replay& replay, std::uint64_t recorded) {
   return {recorded, resident, kernel_clock(CLOCK_PROCESS_CPUTIME_ID), kernel_clock(CLOCK_MONOTONIC)};
 }
 
-bool prepare(Replay& replay) {
-  replay.page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  replay.statm = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+namespace {
+
+// Reads the header, and checks that the file is as long as it says before memory is mapped for it.
+bool read_header(Replay& replay) {
   OpsHeader& header = replay.header;
   if (::pread(replay.file, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
       header.magic != kOpsMagic || header.threads == 0 || header.lanes == 0 ||
@@ -363,15 +364,22 @@ bool prepare(Replay& replay) {
       header.shared_slots > kMaxSlots) {
     return false;
   }
-  // Check that the file is as long as the header says before memory is mapped for it.
-  const off_t length = ::lseek(replay.file, 0, SEEK_END);
-  if (header.chunks == 0 || header.chunks > UINT32_MAX ||
-      header.first_chunk > static_cast<std::uint64_t>(length) ||
-      header.first_chunk <
-          sizeof header + header.threads * sizeof(ThreadEntry) + header.lanes * sizeof(LaneEntry) ||
-      header.first_chunk + (header.chunks - 1) * kChunkBytes >= static_cast<std::uint64_t>(length)) {
+  const auto length = static_cast<std::uint64_t>(::lseek(replay.file, 0, SEEK_END));
+  return header.chunks != 0 && header.chunks <= UINT32_MAX && header.first_chunk <= length &&
+         header.first_chunk >=
+             sizeof header + header.threads * sizeof(ThreadEntry) + header.lanes * sizeof(LaneEntry) &&
+         header.first_chunk + (header.chunks - 1) * kChunkBytes < length;
+}
+
+}  // namespace
+
+bool prepare(Replay& replay) {
+  replay.page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  replay.statm = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (!read_header(replay)) {
     return false;
   }
+  const OpsHeader& header = replay.header;
   const auto threads_at = static_cast<off_t>(sizeof header);
   const auto lanes_at = threads_at + static_cast<off_t>(header.threads * sizeof(ThreadEntry));
   const auto lane_slots = [&replay, lanes_at](std::uint64_t lane) {

@@ -1,5 +1,6 @@
 // Reads a wl file. Runs its threads in turns to find one order of operations that its syncs allow.
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <optional>
 #include <set>
@@ -20,6 +21,30 @@ constexpr std::uint64_t kNone = ~std::uint64_t{0};
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;  // no allocation can be larger
 constexpr std::size_t kMaxThreads = 65536;
 constexpr int kTurn = 32;  // operations that a thread runs in one turn
+
+// Returns how many numbers follow an operation of a thread; nullopt if there is no such operation.
+std::optional<std::size_t> argument_count(unsigned char operation) {
+  switch (operation) {
+    case wl::kNop:
+    case wl::kDone:
+      return 0;
+    case wl::kFree:
+    case wl::kSyncWrite:
+    case wl::kSyncRead:
+      return 1;
+    case wl::kMalloc:
+    case wl::kCalloc:
+    case wl::kValloc:
+    case wl::kPvalloc:
+      return 2;
+    case wl::kMemalign:
+    case wl::kPosixMemalign:
+    case wl::kRealloc:
+      return 3;
+    default:
+      return std::nullopt;
+  }
+}
 
 // A thread's operations, or the main program's.
 struct Stream {
@@ -59,6 +84,7 @@ class WlSource : public EventSource {
   bool ensure_slot(std::uint64_t index);
   void on_alloc(Stream& stream, Event event, std::uint64_t into);
   void on_free(Stream& stream, std::uint64_t from);
+  void on_sync_write(std::uint64_t sync);
   void on_realloc(Stream& stream, std::uint64_t into, std::uint64_t from, std::uint64_t size);
   void emit(Stream& stream, Event event);
   void note_loss(const std::string& why) {
@@ -331,94 +357,77 @@ bool WlSource::step(Stream& stream) {
     finish(stream, "the operations of a thread end early");
     return false;
   }
-  const unsigned char operation = file_[stream.at++];
-  const auto arguments = [&](int count, std::uint64_t* values) {
-    for (int i = 0; i < count; ++i) {
-      const auto value = number(stream);
-      if (!value) {
-        finish(stream, "the operations of a thread end early");
-        return false;
-      }
-      values[i] = *value;
+  const unsigned char operation = file_[stream.at];
+  const std::optional<std::size_t> count = argument_count(operation);
+  if (!count) {
+    finish(stream, "there is an unknown operation");
+    return false;
+  }
+  ++stream.at;
+  std::array<std::uint64_t, 3> arguments{};
+  for (std::size_t i = 0; i < *count; ++i) {
+    const auto value = number(stream);
+    if (!value) {
+      finish(stream, "the operations of a thread end early");
+      return false;
     }
-    return true;
-  };
-  std::uint64_t v[3] = {};
-  Event event;
+    arguments[i] = *value;
+  }
+  const auto [first, second, third] = arguments;
   switch (operation) {
-    case wl::kNop:
-      return true;
     case wl::kDone:
       finish(stream, nullptr);
       return false;
-    case wl::kMalloc:
-    case wl::kCalloc:
-    case wl::kValloc:
-    case wl::kPvalloc:
-      if (!arguments(2, v)) {
-        return false;
-      }
-      event.kind = operation == wl::kMalloc   ? Kind::kMalloc
-                   : operation == wl::kCalloc ? Kind::kCalloc
-                                              : Kind::kAligned;
-      event.size = v[1];
-      if (event.kind == Kind::kAligned) {
-        event.alignment = header_.page_size;
-      }
-      if (operation == wl::kPvalloc && event.size <= kMaxBytes) {
-        event.size = (event.size + header_.page_size - 1) / header_.page_size * header_.page_size;
-      }
-      on_alloc(stream, event, v[0]);
-      return true;
-    case wl::kMemalign:
-    case wl::kPosixMemalign:
-      if (!arguments(3, v)) {
-        return false;
-      }
-      event.kind = Kind::kAligned;
-      event.alignment = v[1];
-      event.size = v[2];
-      on_alloc(stream, event, v[0]);
-      return true;
-    case wl::kRealloc:
-      if (!arguments(3, v)) {
-        return false;
-      }
-      on_realloc(stream, v[0], v[1], v[2]);
-      return true;
-    case wl::kFree:
-      if (!arguments(1, v)) {
-        return false;
-      }
-      on_free(stream, v[0]);
-      return true;
     case wl::kSyncWrite:
-      if (!arguments(1, v)) {
-        return false;
-      }
-      if (v[0] < file_.size()) {
-        if (v[0] >= synced_.size()) {
-          synced_.resize(static_cast<std::size_t>(v[0] + v[0] / 2 + 64));
-        }
-        synced_[v[0]] = true;
-        for (auto waiter = waiters_.find(v[0]); waiter != waiters_.end(); waiter = waiters_.find(v[0])) {
-          wake(waiter->second);
-        }
-      }
+      on_sync_write(first);
       return true;
     case wl::kSyncRead:
-      if (!arguments(1, v)) {
-        return false;
-      }
-      if (v[0] >= synced_.size() || !synced_[v[0]]) {
-        stream.waits_for = v[0];
+      if (first >= synced_.size() || !synced_[first]) {
+        stream.waits_for = first;
         return false;
       }
       return true;
+    case wl::kMalloc:
+      on_alloc(stream, {.kind = Kind::kMalloc, .size = second}, first);
+      return true;
+    case wl::kCalloc:
+      on_alloc(stream, {.kind = Kind::kCalloc, .size = second}, first);
+      return true;
+    case wl::kValloc:
+    case wl::kPvalloc: {
+      const std::uint64_t page = header_.page_size;
+      const bool whole_pages = operation == wl::kPvalloc && second <= kMaxBytes;
+      const std::uint64_t size = whole_pages ? (second + page - 1) / page * page : second;
+      on_alloc(stream, {.kind = Kind::kAligned, .size = size, .alignment = page}, first);
+      return true;
+    }
+    case wl::kMemalign:
+    case wl::kPosixMemalign:
+      on_alloc(stream, {.kind = Kind::kAligned, .size = third, .alignment = second}, first);
+      return true;
+    case wl::kRealloc:
+      on_realloc(stream, first, second, third);
+      return true;
+    case wl::kFree:
+      on_free(stream, first);
+      return true;
     default:
-      --stream.at;
-      finish(stream, "there is an unknown operation");
-      return false;
+      return true;  // kNop
+  }
+}
+
+// Marks a sync as written and wakes the threads that wait for it. Ignores a number above the size of
+// the file, which only a damaged file has and whose table would be too large.
+void WlSource::on_sync_write(std::uint64_t sync) {
+  if (sync >= file_.size()) {
+    return;
+  }
+  if (sync >= synced_.size()) {
+    synced_.resize(static_cast<std::size_t>(sync + sync / 2 + 64));
+  }
+  synced_[sync] = true;
+  for (auto waiter = waiters_.find(sync); waiter != waiters_.end(); waiter = waiters_.find(sync)) {
+    wake(waiter->second);
   }
 }
 

@@ -1,4 +1,4 @@
-// The sub-command of heapwright-trace that prepares a trace for replay.
+// Implements the sub-command of heapwright-trace that prepares a trace for replay.
 #include "command.h"
 #include "open.h"
 #include "replay/expand.h"

@@ -1,5 +1,5 @@
-// The sub-commands of heapwright-trace that count, fit, generate and convert traces. Results are
-// JSON on stdout.
+// Implements the sub-commands of heapwright-trace that count, fit, generate and convert traces.
+// Results are JSON on stdout.
 #include <sys/stat.h>
 
 #include <algorithm>

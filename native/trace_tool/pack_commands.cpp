@@ -1,5 +1,5 @@
-// The sub-commands of heapwright-trace that pack a trace or a sample of it, print one as text, and
-// pack such a text.
+// Implements the sub-commands of heapwright-trace that pack a trace or a sample of it, print one as
+// text, and pack such a text.
 #include <sys/stat.h>
 
 #include <algorithm>

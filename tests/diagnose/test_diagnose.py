@@ -17,6 +17,7 @@ import pytest
 from heapwright.allocators.registry import find_allocators
 from tests import needs
 from tests.command_server import SERVER
+from tests.diagnose.live import tool
 from tests.trace.recording import HEAPWRIGHT
 
 MIB = 1 << 20
@@ -191,3 +192,11 @@ def test_wrong_arguments_are_refused() -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert heapwright().returncode == 2
     assert heapwright("1", "--watch", "never").returncode == 2
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        words: list[str | Path] = [tool(), str(os.getpid())]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    message = "heapwright-diagnose: stdout cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, message)

@@ -258,7 +258,12 @@ def test_a_script_without_its_interpreter(meter: Path, tmp_path: Path) -> None:
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
     done = subprocess.run([meter, "--", script], capture_output=True, text=True, check=False, timeout=20)
-    assert (done.returncode, done.stderr) == (127, f"heapwright-meter: its interpreter is missing: {script}\n")
+    missing = (127, f"heapwright-meter: its interpreter is missing: {script}\n")
+    assert (done.returncode, done.stderr) == missing
+    environment = {"PATH": str(tmp_path)}
+    words: list[str | Path] = [meter, "--", "script"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stderr) == missing
 
 
 def test_a_script_without_its_first_line(any_meter: Meter, tmp_path: Path) -> None:

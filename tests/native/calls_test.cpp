@@ -149,5 +149,16 @@ TEST(Classify, MappingCallsAreTheOnesCounted) {
   EXPECT_FALSE(is_mapping(classify(AUDIT_ARCH_X86_64, 30, 0)));  // shmat
 }
 
+TEST(WatchedCall, HasItsArgumentsUnlessTheyAreInMemory) {
+  const std::array<std::uint64_t, 6> arguments{1, 2, 3, 4, 5, 6};
+  const CallArguments call = watched_call(AUDIT_ARCH_X86_64, 9, arguments);
+  EXPECT_EQ(call.call, Call::kMmap);
+  EXPECT_EQ(call.values, arguments);
+  EXPECT_EQ(watched_call(AUDIT_ARCH_I386, 192, arguments).values, arguments);  // mmap2
+  const CallArguments in_memory = watched_call(AUDIT_ARCH_I386, 90, arguments);
+  EXPECT_EQ(in_memory.call, Call::kMmap);
+  EXPECT_EQ(in_memory.values, (std::array<std::uint64_t, 6>{}));
+}
+
 }  // namespace
 }  // namespace heapwright::meter

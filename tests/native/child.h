@@ -21,8 +21,10 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    if (pid_ > 0) {  // kill(-1) would end every process of the user
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
   }
   [[nodiscard]] pid_t pid() const { return pid_; }
   // Polls until the condition holds; returns false after a long time.

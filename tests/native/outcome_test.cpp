@@ -29,6 +29,16 @@ TEST(Json, StringsAreEscaped) {
   EXPECT_EQ(quoted("\u00b5"), "\"\u00b5\"");
 }
 
+// The path of a program may hold any bytes, but JSON is UTF-8.
+TEST(Json, BytesThatAreNoUtf8AreReplaced) {
+  EXPECT_EQ(quoted("€ 𝄞"), "\"€ 𝄞\"");
+  EXPECT_EQ(quoted("a\xff!"), "\"a\ufffd!\"");
+  EXPECT_EQ(quoted("\xe2\x82"), "\"\ufffd\ufffd\"");            // cut short
+  EXPECT_EQ(quoted("\xc0\xaf"), "\"\ufffd\ufffd\"");            // too long a form of '/'
+  EXPECT_EQ(quoted("\xed\xa0\x80"), "\"\ufffd\ufffd\ufffd\"");  // a surrogate
+  EXPECT_EQ(quoted("\xf4\x90\x80\x80").size(), 2 + 4 * 3U);     // above the last character
+}
+
 TEST(Json, WhatABackEndCannotKnowIsNull) {
   Ledger ledger;
   const Watcher watcher(ledger);

@@ -155,7 +155,7 @@ TEST(Procfs, PagesAreDividedAmongThoseWhoShareThem) {
   munmap(block, kSize);
 }
 
-TEST(Procfs, WhoHasGoneHasNoProportionalSize) {
+TEST(Procfs, AnEndedProcessHasNoProportionalSize) {
   const pid_t child = fork();
   if (child == 0) {
     _exit(0);
@@ -185,7 +185,7 @@ TEST(Procfs, Ancestors) {
   EXPECT_TRUE(child.reaches([&] { return read_stat(grandchild).value_or(Stat{.dead = true}).dead; }));
 }
 
-TEST(Procfs, NobodyIsNoError) {
+TEST(Procfs, AProcessThatDoesNotExistIsNoError) {
   EXPECT_LT(open_statm(0), 0);
   EXPECT_FALSE(read_statm(-1));
   EXPECT_FALSE(count_maps(0));

@@ -64,6 +64,16 @@ def test_sample_of_one_is_the_whole_recording(program: Build, tmp_path: Path) ->
         assert one[key] == full[key], key
 
 
+def test_operators_that_call_malloc_count_once(program: Build, tmp_path: Path) -> None:
+    library = program("new_by_malloc", "-shared", "-fPIC", "-fno-builtin")
+    command = [program("record_new", "-fno-builtin")]
+    record(tmp_path / "full.hwt", command, "--allocator", str(library))
+    (process,) = record(tmp_path / "one.hwt", command, "--allocator", str(library), "--sample", "1")
+    full, one = info(tmp_path / "full.hwt"), info(tmp_path / "one.hwt")
+    assert (one["allocations"], one["frees"]) == (full["allocations"], full["frees"])
+    assert process["lost_events"] == 0
+
+
 @pytest.mark.parametrize("rate", [8, 64])
 @pytest.mark.few(1)
 @pytest.mark.longer

@@ -1,7 +1,7 @@
-// Blocks above the largest size class: spans of superblocks up to 1 MiB, and large blocks with a
-// mapping of their own.
+// Allocates and frees blocks above the largest size class: spans of superblocks up to 1 MiB, and
+// large blocks with a mapping of their own.
 //
-// They belong to no heap: all functions work on the pool and take its lock. After them a heap must
+// These blocks belong to no heap: all functions work on the pool and take its lock. After them a heap must
 // call ThreadCache::update_region_bounds(), because the region may have begun or grown.
 #pragma once
 

@@ -1,4 +1,4 @@
-// See block_marks.h.
+// Writes and checks the marks of each kind of block. See block_marks.h.
 #include "block_marks.h"
 
 #include <algorithm>

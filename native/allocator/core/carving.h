@@ -1,5 +1,5 @@
-// The blocks of one superblock: describes a new superblock, carves blocks from its unused memory,
-// splits its free list.
+// Manages the blocks of one superblock: describes a new superblock, carves blocks from its unused
+// memory, splits its free list.
 //
 // These functions have no state. Their caller owns the superblock and keeps its `free_count`.
 #pragma once

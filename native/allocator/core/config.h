@@ -1,5 +1,5 @@
-// The constants in which exgen, reaper and their hardened builds differ, and the sizes that all
-// share.
+// Defines the constants in which exgen, reaper and their hardened builds differ, and the sizes that
+// all share.
 //
 // The core tests them with `if constexpr`: there are no macros and no second copy of the code.
 #pragma once

@@ -1,4 +1,4 @@
-// The depot: a heap's reserve of whole free lists, for each size class a stack of them.
+// Keeps a heap's reserve of whole free lists, its depot: for each size class a stack of them.
 //
 // After Bonwick and Adams, "Magazines and Vmem" (USENIX 2001). A list of the thread cache that has
 // grown long moves to the depot as a unit, and comes back as a unit when the list is empty. So a

@@ -1,4 +1,4 @@
-// How much memory a heap's depot may hold.
+// Decides how much memory a heap's depot may hold.
 //
 // The limit is the heap's share of the memory that free superblocks may hold (Pool::depot_share()).
 // The lists that a full depot refuses return to superblocks, while the processor's caches hold

@@ -1,4 +1,5 @@
-// The kinds of wrong pointers that a heap can detect, and the function that it reports them to.
+// Names the kinds of wrong pointers that a heap can detect, and the function that it reports them
+// to.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// Free bits: for each block of a superblock one bit, which is set while the block is free and in no
-// list.
+// Keeps free bits: for each block of a superblock one bit, which is set while the block is free and
+// in no list.
 //
 // Blocks that are freed in random order would form a free list in random order. A thread that takes
 // blocks from such a list reads the next link from memory that no CPU cache holds, and waits for it
-// each time.
-// Bits know no order: a block returns by setting its bit, and neighbours leave together. The
-// program then gets blocks in the order of addresses, which the processor fetches ahead.
+// each time. Bits do not keep the order of the frees: a block returns by setting its bit, and
+// neighbouring blocks are taken together. The program then gets blocks in the order of addresses,
+// which the processor fetches ahead.
 //
 //     chunk, superblock 0:  0        4 KiB              36 KiB
 //                           ├ descr. ┼ bits 1 … bits 63 ┼ ...

@@ -1,5 +1,5 @@
-// Lists of free blocks: how one block links to the next, and how a superblock's tag names the list
-// of its class.
+// Defines the links of free lists: how one block links to the next, and how a superblock's tag
+// names the list of its class.
 //
 // A tag is the 32-bit word that the region keeps for each superblock (region.h):
 //

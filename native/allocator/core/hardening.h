@@ -1,4 +1,5 @@
-// The protections of hardened builds. All are checked when a block is allocated or freed:
+// Implements the protections of hardened builds. All are checked when a block is allocated or
+// freed:
 //
 // - Links between free blocks are stored scrambled, with a key and their own address. An
 //   overwritten link decodes to an address that is no block of the region (except once in some 2²⁰

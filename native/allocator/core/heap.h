@@ -1,4 +1,4 @@
-// A heap: one thread allocates from it and frees to it. It consists of
+// Joins the parts of a heap. One thread allocates from it and frees to it. It consists of
 //
 //   a thread cache           one free list for each size class (thread_cache.h)
 //   a depot                  whole free lists in reserve, for each size class a stack (depot.h)

@@ -1,5 +1,6 @@
-// Lists that leave a heap's thread cache: the heap keeps them in its depot, or returns their blocks
-// to superblocks. It also shrinks its own depot, and empties the depots of threads that sleep.
+// Handles the lists that leave a heap's thread cache: keeps them in the depot, or returns their
+// blocks to superblocks. It also shrinks the heap's own depot, and empties the depots of threads
+// that sleep.
 #pragma once
 
 #include <algorithm>

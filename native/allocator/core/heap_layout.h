@@ -1,5 +1,5 @@
-// The descriptor by which another process finds and reads the heap of this one: where its roots
-// are, and how its structures are laid out. native/diagnose/own_heap.h is the reader.
+// Defines the descriptor by which another process finds and reads the heap of this one: where its
+// roots are, and how its structures are laid out. native/diagnose/own_heap.h is the reader.
 //
 // Each library and each static program has one such object, in writable data, at a multiple of its
 // alignment. A reader finds it by its magic and by `self`, which holds its own address. So it also

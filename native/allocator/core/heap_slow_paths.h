@@ -1,5 +1,5 @@
-// The slow paths of a heap: refills, flushes, and every size and address that the fast paths in
-// heap.h refuse.
+// Implements the slow paths of a heap: refills, flushes, and every size and address that the fast
+// paths in heap.h refuse.
 //
 // Include this header to use a heap.
 #pragma once

@@ -1,4 +1,4 @@
-// Huge pages: asking for them, refusing them, and collapsing full halves. See huge_pages.h.
+// Asks the kernel for huge pages, refuses them, and collapses full halves. See huge_pages.h.
 #include "huge_pages.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Huge pages of `huge_pages=auto`: which halves of chunks the kernel may back by one page of 2 MiB.
+// Decides, with `huge_pages=auto`, which halves of chunks the kernel may back by a page of 2 MiB.
 //
 //     chunk ─► ┌───────────────────────┬───────────────────────┐
 //              │ half 0                │ half 1                │   2 MiB each, aligned

@@ -1,5 +1,5 @@
-// Says where the compiler puts code: fast paths inline, rarely used functions out of line and small.
-// A program then keeps fewer pages of an allocator's code in memory.
+// Tells the compiler where to put code: fast paths inline, rarely used functions out of line and
+// small. A program then keeps fewer pages of an allocator's code in memory.
 #pragma once
 
 #define HEAPWRIGHT_INLINE __attribute__((always_inline)) inline

@@ -1,4 +1,4 @@
-// A doubly linked list through the `next` and `previous` fields of its items. A zeroed list is
+// Links items in a doubly linked list through their `next` and `previous` fields. A zeroed list is
 // empty.
 #pragma once
 

@@ -1,4 +1,5 @@
-// The chunks that have a free superblock: wholly free ones, those with huge pages, and others.
+// Lists the chunks that have a free superblock: wholly free ones, those with huge pages, and
+// others.
 //
 // Memory is taken from full chunks first, so that chunks become full or empty. The caller holds the
 // pool's lock.

@@ -1,4 +1,4 @@
-// See options.h.
+// Parses the options of an allocator's environment variable. See options.h.
 #include "options.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The superblocks that a heap owns: refills the thread cache and takes freed blocks back.
+// Manages the superblocks that a heap owns: refills the thread cache and takes freed blocks back.
 //
 //     queue of each class: the owned superblocks with a block to hand out;
 //     `current` is the one that refills take from

@@ -1,5 +1,5 @@
-// The state that all heaps of a process share: the region, the large blocks, the hardening keys,
-// and one lock.
+// Holds the state that all heaps of a process share: the region, the large blocks, the hardening
+// keys, and one lock.
 //
 // A heap takes the lock to obtain or return a superblock, a span that its span cache does not hold, or
 // a large block, never for a block of a size class. A process with one thread never takes it.

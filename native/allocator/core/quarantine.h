@@ -1,4 +1,4 @@
-// The quarantine: freed blocks of a hardened build wait here before they can be reused.
+// Holds freed blocks of a hardened build back for a time, in quarantine, before they can be reused.
 //
 // When a block comes, a random slot decides which other block leaves. So an attacker cannot know
 // how many frees it takes until an address is reused. A quarantine is bounded in number and in

@@ -1,5 +1,5 @@
-// The remote queue of a superblock: takes blocks freed by threads that do not own the superblock,
-// and decides who owns it.
+// Implements the remote queue of a superblock, which takes blocks freed by threads that do not own
+// the superblock, and decides who owns it.
 //
 // One heap owns a superblock while it has blocks to hand out; only the owner changes its
 // description. When the last block has been handed out, no heap owns the superblock any more, so a

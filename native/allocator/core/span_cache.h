@@ -1,5 +1,5 @@
-// The spans that a heap freed last. The heap reuses them without the pool's lock, which all threads
-// would wait for: a program that allocates buffers of 64 KiB in each thread needs it rarely then.
+// Keeps the spans that a heap freed last. The heap reuses them without the pool's lock. Otherwise
+// the threads of a program that allocates buffers of 64 KiB would wait for each other.
 //
 // Each slot is one word: the description of the span's first superblock, and the span's length in
 // the low bits. The heap's thread fills empty slots. Other threads may only empty them, in trim().

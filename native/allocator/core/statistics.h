@@ -1,5 +1,4 @@
-// Statistics of a heap's memory. They are found by walking all superblocks on request: the fast
-// paths count nothing.
+// Counts a heap's memory by walking all superblocks on request. The fast paths count nothing.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The layout of memory: chunks, superblocks and their descriptions.
+// Defines the layout of memory: chunks, superblocks and their descriptions.
 //
 // Descriptions lie apart from the blocks, densely: one cache line for each 64 KiB.
 //

@@ -1,5 +1,6 @@
-// How a heap becomes the owner of a superblock and gives it up: the part of OwnedSuperblocks that
-// changes `owner`, `queued` and `quick_limit`. See 'Ownership' in owned_superblocks.h.
+// Makes a heap the owner of a superblock, and lets it give the superblock up: the part of
+// OwnedSuperblocks that changes `owner`, `queued` and `quick_limit`. See 'Ownership' in
+// owned_superblocks.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A heap's superblocks of each size class in a queue, the one that the heap allocates from, and the
-// bytes in all others.
+// Queues a heap's superblocks by size class. Knows the one of each class that the heap allocates
+// from, and the free bytes in all others.
 //
 // A superblock is queued exactly while its heap owns it (`queued`), except for a moment while it
 // changes hands.

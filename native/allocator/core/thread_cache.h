@@ -1,5 +1,5 @@
-// The thread cache: one free list for each size class, which malloc takes from and free puts on
-// first.
+// Implements the thread cache: one free list for each size class, which malloc takes from and free
+// puts on first.
 //
 // Both fast paths touch only this object, the block, and (free) one tag. They never touch a
 // superblock's description. The most recently freed block is reused first, whichever superblock it

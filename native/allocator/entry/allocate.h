@@ -1,4 +1,4 @@
-// The bodies of malloc, calloc, realloc and the aligned functions, written once over a Library:
+// Defines the bodies of malloc, calloc, realloc and the aligned functions. A Library provides:
 //
 //     void* allocate(std::size_t)            fast; nullptr: call allocate_slow
 //     void* allocate_slow(std::size_t)       nullptr: out of memory; errno untouched

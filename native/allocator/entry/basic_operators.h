@@ -1,5 +1,5 @@
-// C++'s basic operators as the dynamic linker binds them: the program's, if it replaces them, or
-// ours.
+// Holds the addresses of C++'s basic operators as the dynamic linker binds them: the program's, if
+// it replaces them, or ours.
 //
 // A program may replace only `operator new(std::size_t)` and `operator delete(void*)`. The standard
 // says that the other forms then call these.

@@ -1,6 +1,8 @@
-// The bodies of glibc's functions that report on an allocator: mallinfo, malloc_stats, malloc_info.
+// Defines the bodies of glibc's functions that report on an allocator: mallinfo, malloc_stats,
+// malloc_info.
 #pragma once
 
+#include <cerrno>
 #include <climits>
 #include <cstddef>
 #include <cstdio>
@@ -50,7 +52,7 @@ inline void print_statistics(const char* name, const Statistics& s) {
 
 inline int write_xml(int options, std::FILE* file, const char* name, const Statistics& s) {
   if (options != 0) {
-    return 22;  // EINVAL, as glibc
+    return EINVAL;  // as glibc does
   }
   const int written = std::fprintf(
       file,

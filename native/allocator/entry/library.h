@@ -1,5 +1,5 @@
-// A whole allocator: one configuration of the core with its pool and threads. entry/symbols.h
-// exports its functions.
+// Joins one configuration of the core, its pool and its threads to a whole allocator.
+// entry/symbols.h exports its functions.
 //
 // C::kStartsSingleThreaded (exgen): as long as the process has one thread, `first_heap_` is the
 // only heap. It is found without thread-local storage, and nothing is locked. Before the second

@@ -1,4 +1,4 @@
-// C++'s operators new and delete. Include after symbols.h.
+// Exports C++'s operators new and delete. Include after symbols.h.
 //
 // Only the basic operators have a body, or are aliases of free. The other forms jump to them
 // (basic_operators.h), as those of a C++ runtime do: the program may have replaced them.

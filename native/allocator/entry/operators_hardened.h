@@ -1,7 +1,7 @@
-// C++'s operators of a hardened build. A block records which operator allocated it; the delete must
-// match it, and the size given to a sized delete must be right. If the program has replaced a basic
-// operator (basic_operators.h), the forms that the standard derives from it call the program's.
-// Include after symbols.h.
+// Exports C++'s operators of a hardened build. A block records which operator allocated it. The
+// delete must match it, and the size given to a sized delete must be right. If the program has
+// replaced a basic operator (basic_operators.h), the forms that the standard derives from it call
+// the program's. Include after symbols.h.
 #pragma once
 
 #include "replaced_operators.h"

@@ -1,4 +1,4 @@
-// libexgen: exgen as it ships, for programs with one thread, and safe with more.
+// Defines libexgen: exgen as it ships, for programs with one thread, and safe with more.
 // docs/design-notes/exgen.md has the measurements behind the constants.
 #include "../entry/library.h"
 

@@ -1,5 +1,5 @@
-// libexgen-secure: exgen with all protections of core/hardening.h. Its caches are short, so that a
-// freed block does not stay the next to be reused for long.
+// Defines libexgen-secure: exgen with all protections of core/hardening.h. Its caches are short, so
+// that a freed block does not stay the next to be reused for long.
 #include "../entry/library.h"
 
 namespace heapwright::alloc {

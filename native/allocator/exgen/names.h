@@ -1,4 +1,4 @@
-// Everything that exgen exports: malloc and its relatives, the explicit API, and the functions that
+// Exports all names of exgen: malloc and its relatives, the explicit API, and the functions that
 // start a thread.
 //
 // The latter are wrapped so that the library learns of the second thread before it exists. Include

@@ -1,4 +1,4 @@
-// The platform functions for Linux. See platform.h for their contracts.
+// Implements the platform functions for Linux. See platform.h for their contracts.
 #include <elf.h>
 #include <linux/futex.h>
 #include <linux/random.h>
@@ -40,6 +40,7 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #define MADV_DONTNEED_LOCKED 24  // Linux 5.18
 #endif
 constexpr std::size_t kMaxPages = 512;
+constexpr std::size_t kMaxBytes = 2 << 20U;  // at most kMaxPages of any kernel
 using PageStates = std::array<unsigned char, kMaxPages>;  // of mincore: bit 0 says whether it is in memory
 
 class KeepErrno {
@@ -130,7 +131,7 @@ void clear(void* address, std::size_t bytes) {
   PageStates pages;  // NOLINT(cppcoreguidelines-pro-type-member-init): the kernel fills it
   auto* at = static_cast<char*>(address);
   while (bytes >= page) {
-    const std::size_t count = std::min(bytes / page, kMaxPages);
+    const std::size_t count = std::min(bytes, kMaxBytes) / page;
     if (mincore(at, count * page, pages.data()) != 0) {
       pages.fill(1);
     }

@@ -1,5 +1,5 @@
-// Atomic operations of arm64 in two forms, chosen at run time: one instruction on processors with
-// LSE atomics (ARMv8.1), a loop of exclusive loads and stores on others.
+// Implements atomic operations of arm64 in two forms, chosen at run time: one instruction on
+// processors with LSE atomics (ARMv8.1), a loop of exclusive loads and stores on others.
 //
 // With -moutline-atomics a compiler calls these functions, whose names and calls are part of the
 // ABI of arm64. GCC brings them in libgcc. zig's run-time library fixes the choice when it is

@@ -1,4 +1,5 @@
-// The operating system as the allocators need it: memory, a clock, locks, a line on stderr.
+// Declares what the allocators need of the operating system: memory, a clock, locks, a line on
+// stderr.
 //
 // Only this folder contains system calls, conditional compilation and inline assembly. Nothing here
 // allocates, throws or needs a constructor to have run: malloc is called before any constructor. No

@@ -1,5 +1,5 @@
-// Everything that reaper exports: malloc and its relatives, and the explicit API. Include once,
-// after heapwright::alloc::library has been defined.
+// Exports all names of reaper: malloc and its relatives, and the explicit API. Include once, after
+// heapwright::alloc::library has been defined.
 #pragma once
 
 #include "../entry/symbols.h"

@@ -1,4 +1,4 @@
-// libreaper: reaper as it ships, for programs with threads.
+// Defines libreaper: reaper as it ships, for programs with threads.
 #include "../entry/library.h"
 
 namespace heapwright::alloc {

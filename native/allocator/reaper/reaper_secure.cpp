@@ -1,4 +1,4 @@
-// libreaper-secure: reaper with all protections of core/hardening.h.
+// Defines libreaper-secure: reaper with all protections of core/hardening.h.
 #include "../entry/library.h"
 
 namespace heapwright::alloc {

@@ -1,4 +1,4 @@
-// The live objects of a raw file by address, and the state of its threads, while it is read.
+// Holds the live objects of a raw file by address, and the state of its threads, while it is read.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The limit of a depot: its share, raised for a time when refused lists are needed again.
+// Tests the limit of a depot: its share, raised for a time when refused lists are needed again.
 #include "core/depot_limit.h"
 
 #include "support.h"

@@ -1,4 +1,4 @@
-// The depot: stacks of whole lists, in both orders, halved and counted.
+// Tests the depot: stacks of whole lists, in both orders, halved and counted.
 #include "core/depot.h"
 
 #include <gtest/gtest.h>

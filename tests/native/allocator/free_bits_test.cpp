@@ -1,4 +1,4 @@
-// Free bits: blocks in any order come back in the order of addresses, each exactly once.
+// Tests free bits: blocks in any order come back in the order of addresses, each exactly once.
 #include "core/free_bits.h"
 
 #include <algorithm>

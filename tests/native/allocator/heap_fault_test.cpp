@@ -1,6 +1,6 @@
-// Wrong pointers: which are noticed, by whom, and when. What costs nothing on the fast path is
-// noticed there or at a check of a list, of which one in sixteen is checked; what would cost
-// something is not, and is stated here too.
+// Tests which wrong pointers a heap notices, where, and when. The fast path notices those that cost
+// it nothing, and a check of a list those in one list of sixteen. The tests also state which ones
+// the heap does not notice, because a check would cost time.
 #include <cstring>
 #include <vector>
 
@@ -62,7 +62,7 @@ TYPED_TEST(HeapFault, ASpanTwiceOrInsideAtOnce) {
     this->give(block + inside);
     EXPECT_EQ(reports, std::vector<Reported>({{block + inside, Fault::kInterior}}));
   }
-  EXPECT_EQ(this->heap.usable(block), round_up(300'000, platform::page_size())) << "and it lives on";
+  EXPECT_EQ(this->heap.usable(block), round_up(300'000, platform::page_size())) << "it is still allocated";
   reports.clear();
   this->give(block);
   EXPECT_TRUE(reports.empty());
@@ -70,7 +70,7 @@ TYPED_TEST(HeapFault, ASpanTwiceOrInsideAtOnce) {
   EXPECT_EQ(reports, std::vector<Reported>({{block, Fault::kDoubleFree}}));
 }
 
-TYPED_TEST(HeapFault, MemoryThatIsNobodysAtOnce) {
+TYPED_TEST(HeapFault, MemoryOfNoBlockAtOnce) {
   auto* const block = static_cast<char*>(this->take(16));
   this->give(memory_of(superblock_of(block) + 5));
   ASSERT_EQ(reports.size(), 1U);
@@ -131,9 +131,10 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceAtTheNextTrim) {
               reports[0] == (Reported{other, Fault::kDoubleFree}));
 }
 
-// Gone home to its superblock between the two: found when the superblock counts more free than
-// there are.
-TYPED_TEST(HeapFault, ASmallBlockTwiceAfterItWentHomeWhenItsSuperblockIsEmpty) {
+// The block returns to its superblock before it is freed again. A heap could notice only that the
+// superblock has more free blocks than carved ones. Here another block stays allocated, so the
+// numbers agree.
+TYPED_TEST(HeapFault, ASmallBlockTwiceIsNotNoticedAfterItReturnedToItsSuperblock) {
   std::vector<void*> blocks;
   for (int i = 0; i < 40; ++i) {
     blocks.push_back(this->take(1000));
@@ -145,11 +146,11 @@ TYPED_TEST(HeapFault, ASmallBlockTwiceAfterItWentHomeWhenItsSuperblockIsEmpty) {
   for (std::size_t i = 2; i < blocks.size(); ++i) {
     this->give(blocks[i]);
   }
-  // One block is still with the program, one counts twice: the sum is right, and nothing is seen.
+  // One block is still allocated, and one counts twice.
   EXPECT_TRUE(reports.empty());
 }
 
-TYPED_TEST(HeapFault, EveryPlaceInsideASmallBlockWhenItGoesHome) {
+TYPED_TEST(HeapFault, EveryPlaceInsideASmallBlockWhenItReturnsToItsSuperblock) {
   using Classes = typename Heap<TypeParam>::Classes;
   for (std::size_t number = 2; number < Classes::kCount; ++number) {
     const std::size_t size = Classes::bytes(number);
@@ -180,7 +181,7 @@ TYPED_TEST(HeapFault, APlaceInsideWhenItsListsAreChecked) {
   EXPECT_EQ(reports, std::vector<Reported>({{block + 32, Fault::kInterior}}));
 }
 
-// A wrong pointer reported and passed over does the heap no harm.
+// After a heap has reported a wrong pointer, it works as before.
 TYPED_TEST(HeapFault, AfterAReportTheHeapGoesOn) {
   alignas(16) char here[32];
   auto* const span = static_cast<char*>(this->take(300'000));

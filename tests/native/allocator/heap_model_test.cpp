@@ -1,5 +1,5 @@
-// Random operations on a heap against a shadow model: contents, alignment, overlap, usable sizes,
-// and statistics that equal the model's to the byte.
+// Compares random operations on a heap with a shadow model: contents, alignment, overlap, usable
+// sizes, and statistics that equal the model's to the byte.
 #include <algorithm>
 #include <cstring>
 #include <map>

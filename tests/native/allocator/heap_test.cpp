@@ -1,4 +1,5 @@
-// A heap's rules one by one, in several configurations; heap_model_test.cpp has random operations.
+// Tests a heap's rules one by one, in several configurations. heap_model_test.cpp has random
+// operations.
 #include <algorithm>
 #include <cstring>
 #include <set>

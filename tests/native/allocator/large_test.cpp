@@ -1,4 +1,4 @@
-// Blocks with mappings of their own, and the table that knows them.
+// Tests blocks with mappings of their own, and the table of them.
 #include "core/large.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-// The superblocks that a heap owns, and remote frees between two heaps, without a thread cache.
+// Tests the superblocks that a heap owns, and remote frees between two heaps, without a thread
+// cache.
 #include "core/owned_superblocks.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The page purger alone, on one superblock: which pages it purges, when, and which blocks it finds
-// again.
+// Tests the page purger alone, on one superblock: which pages it purges, when, and which blocks it
+// finds again.
 #include "core/page_purger.h"
 
 #include <cstring>

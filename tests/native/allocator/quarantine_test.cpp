@@ -33,7 +33,7 @@ TEST(Quarantine, HoldsSoManyAndLosesNone) {
   }
 }
 
-TEST(Quarantine, WhatJustCameStaysUnlessItIsAlone) {
+TEST(Quarantine, TheNewestBlockLeavesLast) {
   Waiting waiting;
   waiting.seed(1);
   for (int i = 0; i < 1000; ++i) {
@@ -49,7 +49,7 @@ TEST(Quarantine, WhatJustCameStaysUnlessItIsAlone) {
   EXPECT_EQ(waiting.evict(0).bytes, 0U);
 }
 
-TEST(Quarantine, NobodyKnowsHowLong) {
+TEST(Quarantine, BlocksStayForAnUnpredictableTime) {
   Waiting waiting;
   waiting.seed(1);
   std::set<int> delays;

@@ -1,5 +1,5 @@
-// The world of remote_model_test.cpp: one superblock, its word, and the mirror of what heaps do
-// about it.
+// Models one superblock, the word of its remote queue, and the steps of heaps that use it, for
+// remote_model_test.cpp. It mirrors core/owned_superblocks.h.
 #pragma once
 
 #include <sys/mman.h>
@@ -70,7 +70,7 @@ class World {
     locked_.fill(false);
   }
 
-  // What threads do, each as heap `me`.
+  // The operations of a thread, whose heap is `me`.
   Block* allocate_the_rest(int me) {
     Block* rest = nullptr;
     lock(me);
@@ -83,7 +83,7 @@ class World {
     unlock(me);
     return rest;
   }
-  // The blocks of a list: return_blocks().
+  // Returns the blocks of a list: OwnedSuperblocks::return_blocks().
   void return_blocks(int me, Block* chain) {
     if (chain == nullptr) {
       return;
@@ -110,7 +110,7 @@ class World {
   void return_blocks(int me, std::uint32_t first, std::uint32_t count) {
     return_blocks(me, chain_of(first, count));
   }
-  // free_remote() until it is enough.
+  // Frees `count` blocks from number `first` on as one batch: OwnedSuperblocks::send().
   void send(int me, std::uint32_t first, std::uint32_t count) {
     send(me, chain_of(first, count), block(first + count - 1), count);
   }
@@ -184,7 +184,7 @@ class World {
   Shared<std::uint32_t> free_count;
 
  private:
-  // Nobody else may be where only the owner is.
+  // The code between enter() and go_out() belongs to the owner alone.
   void enter() {
     if (inside_ != kNobody) {
       Scheduler::fail("two heaps change a superblock at once");

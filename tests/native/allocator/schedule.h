@@ -20,8 +20,14 @@ namespace heapwright::alloc::test {
 
 class Scheduler {
  public:
-  // Runs every order until an error is found; returns the error, or "". `begin` makes the world
-  // anew, `threads` act in it, `digest` hashes its memory, `verdict` returns the error at the end.
+  // Runs every order until an error is found.
+  //
+  // begin    sets the memory of the threads up anew, before each run
+  // threads  the functions of the threads
+  // digest   returns a hash of that memory
+  // verdict  returns the error that a complete run has left, or ""
+  //
+  // Returns the error, or "".
   std::string explore(const std::function<void()>& begin, const std::vector<std::function<void()>>& threads,
                       const std::function<std::uint64_t()>& digest,
                       const std::function<std::string()>& verdict) {
@@ -33,29 +39,29 @@ class Scheduler {
       begin();
       run(threads, digest);
       ++runs;
-      if (wrong_.empty() && !known_) {
-        wrong_ = verdict();
+      if (error_.empty() && !in_seen_state_) {
+        error_ = verdict();
       }
-      if (!wrong_.empty()) {
+      if (!error_.empty()) {
         break;
       }
-    } while (turn());
+    } while (next_order());
     states = seen_.size();
-    return wrong_;
+    return error_;
   }
 
-  // Before each step of a thread: others may take theirs.
-  static void step() { current_->give_way(nullptr); }
-  // A step that has to wait until something holds.
-  static void wait_until(const std::function<bool()>& holds) { current_->give_way(&holds); }
+  // Called by a thread before each of its steps: other threads may take theirs first.
+  static void step() { current_->yield(nullptr); }
+  // Likewise, before a step that has to wait until `holds` returns true.
+  static void wait_until(const std::function<bool()>& holds) { current_->yield(&holds); }
   // Records a value that the thread has read, because its next steps depend on it.
   static void note(std::uint64_t value) {
     Thread& thread = current_->threads_[current_->running_];
     thread.history = mix(thread.history, value);
   }
   static void fail(const char* what) {
-    if (current_->wrong_.empty()) {
-      current_->wrong_ = what;
+    if (current_->error_.empty()) {
+      current_->error_ = what;
     }
   }
   static std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
@@ -80,6 +86,7 @@ class Scheduler {
     std::uint64_t history = 0;
     bool done = false;
   };
+  // Which thread takes the next step: `taken` is an index of the runnable threads `of`.
   struct Choice {
     std::size_t taken;
     std::vector<std::size_t> of;
@@ -91,7 +98,7 @@ class Scheduler {
     thread.done = true;
     _longjmp(current_->main_, 1);
   }
-  void give_way(const std::function<bool()>* holds) {
+  void yield(const std::function<bool()>* holds) {
     Thread& thread = threads_[running_];
     thread.waits_for = holds;
     thread.history = mix(thread.history, 0);
@@ -102,7 +109,7 @@ class Scheduler {
   }
 
   void run(const std::vector<std::function<void()>>& bodies, const std::function<std::uint64_t()>& digest) {
-    known_ = false;
+    in_seen_state_ = false;
     threads_.resize(bodies.size());
     for (std::size_t i = 0; i < bodies.size(); ++i) {
       Thread& thread = threads_[i];
@@ -118,17 +125,17 @@ class Scheduler {
       makecontext(&thread.context, begin_thread, 0);
     }
     for (std::size_t depth = 0;; ++depth) {
-      std::vector<std::size_t> able;
+      std::vector<std::size_t> runnable;
       bool all_done = true;
       for (std::size_t i = 0; i < threads_.size(); ++i) {
         all_done = all_done && threads_[i].done;
         if (!threads_[i].done && (threads_[i].waits_for == nullptr || (*threads_[i].waits_for)())) {
-          able.push_back(i);
+          runnable.push_back(i);
         }
       }
-      if (able.empty()) {
+      if (runnable.empty()) {
         if (!all_done) {
-          fail("all wait for each other");
+          fail("all threads wait for each other");
         }
         return;
       }
@@ -141,11 +148,11 @@ class Scheduler {
         }
         if (!seen_.insert(state).second) {
           choices_.push_back({0, {0}});
-          known_ = true;
+          in_seen_state_ = true;
           return;
         }
-        running_ = able.front();
-        choices_.push_back({0, able});
+        running_ = runnable.front();
+        choices_.push_back({0, runnable});
       }
       resume(threads_[running_]);
     }
@@ -159,8 +166,8 @@ class Scheduler {
     }
     _longjmp(thread.place, 1);
   }
-  // The next order; false: there is none.
-  bool turn() {
+  // Chooses the next order. Returns false if all have been run.
+  bool next_order() {
     while (!choices_.empty() && choices_.back().taken + 1 == choices_.back().of.size()) {
       choices_.pop_back();
     }
@@ -177,11 +184,11 @@ class Scheduler {
   std::size_t running_ = 0;
   std::vector<Choice> choices_;
   std::unordered_set<std::uint64_t> seen_;
-  bool known_ = false;  // this run came to a state that has been seen
-  std::string wrong_;
+  bool in_seen_state_ = false;  // this run has reached a state that an earlier one has explored
+  std::string error_;
 };
 
-// What std::atomic offers of what Remote uses; a failed weak exchange has failed for a reason.
+// The part of std::atomic that BasicRemoteQueue uses. compare_exchange_weak never fails spuriously.
 class Word {
  public:
   void store(std::uint32_t value, std::memory_order /*order*/) {
@@ -216,7 +223,7 @@ class Word {
   std::uint32_t value_ = 0;
 };
 
-// A variable that others look at.
+// A variable that other threads read.
 template <class T>
 class Shared {
  public:

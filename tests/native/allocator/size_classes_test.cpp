@@ -1,4 +1,4 @@
-// The map from sizes to classes, asked for every size there is.
+// Tests the map from sizes to classes for every size that has a class.
 #include "core/size_classes.h"
 
 #include <gtest/gtest.h>

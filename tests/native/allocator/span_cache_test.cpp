@@ -1,4 +1,5 @@
-// The spans that a heap keeps: reused without the region, bounded, and given back when they have to.
+// Tests the spans that a heap keeps: it reuses them without the region, bounds them, and returns
+// them to the region on demand.
 #include "core/span_cache.h"
 
 #include <set>

@@ -1,5 +1,5 @@
-// Shared by the tests of the allocators' core: configurations, a clock to set, resident pages, and
-// the faults that were reported.
+// Provides what the tests of the allocators' core share: configurations, a clock to set, resident
+// pages, and the faults that were reported.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The thread cache alone: lists, checks, flushes, and the bounds of the region.
+// Tests the thread cache alone: lists, checks, flushes, and the bounds of the region.
 #include "core/thread_cache.h"
 
 #include <array>

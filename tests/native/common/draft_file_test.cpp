@@ -1,4 +1,4 @@
-// Files that are written under a temporary name: they appear complete or not at all.
+// Tests files that are written under a temporary name: they appear complete or not at all.
 #include "common/draft_file.h"
 
 #include <gtest/gtest.h>

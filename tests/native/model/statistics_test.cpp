@@ -1,3 +1,4 @@
+// Tests the statistics of traces, by examples counted by hand and against a naive reader.
 #include "model/statistics.h"
 
 #include <gtest/gtest.h>

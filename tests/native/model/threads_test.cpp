@@ -1,5 +1,5 @@
-// Models of programs in which several threads allocate: whose turn it is, what each holds, who
-// frees what, who ends.
+// Tests models of programs in which several threads allocate: which thread is next, which objects
+// each holds, which thread frees an object, which threads end.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Traces for tests: events in memory as a source, workloads with phases, and a judge of what may be
-// a trace at all.
+// Makes traces for tests: events in memory as a source, and workloads with phases. It also checks
+// whether a sequence of events is a possible trace.
 #pragma once
 
 #include <gtest/gtest.h>

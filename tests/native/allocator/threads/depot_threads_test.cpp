@@ -1,5 +1,5 @@
-// A depot that its heap's thread uses while other threads empty it, for ThreadSanitizer above all: a
-// wrong order of memory accesses is a data race on the blocks' words.
+// Tests a depot that its heap's thread uses while other threads empty it, for ThreadSanitizer above
+// all: a wrong order of memory accesses is a data race on the blocks' words.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// exgen when threads come: each test is a process of its own. The library is linked with its names
-// hidden but for those of exgen.h, so that a sanitizer keeps the malloc it needs; its
-// pthread_create and thrd_create are here under names of their own.
+// Tests exgen in processes that become multi-threaded. Each test is a process of its own. All names
+// of the library are hidden but those of exgen.h, so that a sanitizer keeps the malloc it needs.
+// The library's pthread_create and thrd_create have names of their own here.
 #include "include/exgen.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// The lock: one at a time; ThreadSanitizer says whether one sees what another wrote.
+// Tests that one thread at a time holds the lock. ThreadSanitizer says whether a thread sees what
+// the one before it wrote.
 #include <gtest/gtest.h>
 
 #include <thread>

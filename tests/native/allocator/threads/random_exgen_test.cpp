@@ -1,4 +1,4 @@
-// exgen under random threads, of which it is told by its pthread_create; see random_threads.h.
+// Runs random threads on exgen, which learns of them by its pthread_create. See random_threads.h.
 #include "include/exgen.h"
 #include "random_threads.h"
 

@@ -1,4 +1,4 @@
-// reaper under random threads; see random_threads.h.
+// Runs random threads on reaper. See random_threads.h.
 #include "include/reaper.h"
 #include "random_threads.h"
 

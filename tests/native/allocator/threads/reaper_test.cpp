@@ -1,5 +1,5 @@
-// reaper's heaps under many hands, for ThreadSanitizer above all: blocks go from thread to thread,
-// threads come and go, some stay and sleep. The library is linked as in exgen_test.cpp.
+// Tests reaper's heaps with many threads, for ThreadSanitizer above all: blocks go from thread to
+// thread, threads start and end, some stay and sleep. The library is linked as in exgen_test.cpp.
 #include "include/reaper.h"
 
 #include <gtest/gtest.h>
