@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.campaign.definition import Cell, cells_of, load_definition
+from heapwright.campaign.definition import PlannedSearch, cells_of, load_definition
 from heapwright.campaign.run import words_of
 from heapwright.errors import UsageError
 
@@ -33,7 +33,7 @@ def base(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def cells(base: Path, text: str = TEXT) -> list[Cell]:
+def cells(base: Path, text: str = TEXT) -> list[PlannedSearch]:
     (base / "e.toml").write_text(text)
     return cells_of(load_definition(base / "e.toml"))
 

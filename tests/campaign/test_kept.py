@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.campaign.definition import Cell, cells_of, load_definition
+from heapwright.campaign.definition import PlannedSearch, cells_of, load_definition
 from heapwright.campaign.kept import digests_of, exclusive_folder, finished, renew
 from heapwright.errors import HeapwrightError
 from heapwright.workload.model import Input
@@ -41,7 +41,7 @@ def base(tmp_path: Path, tuning: Callable[..., Tuning]) -> Path:
 def digests(base: Path, text: str = TEXT) -> dict[str, str]:
     (base / "e.toml").write_text(text)
     definition = load_definition(base / "e.toml")
-    cells: list[Cell] = cells_of(definition)
+    cells: list[PlannedSearch] = cells_of(definition)
     return digests_of(cells, definition, base)
 
 

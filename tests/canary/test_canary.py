@@ -20,7 +20,7 @@ from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, Rat
 from heapwright.canary.instances import InstanceReading, can_read_pss, check_identity, read_instance
 from heapwright.canary.judge import FIRST_LOOK, judge
 from heapwright.canary.run import judge_samples, take_samples
-from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
+from heapwright.canary.samples import Header, InstancesSample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.report.canary import extent, notes, sentence
@@ -105,13 +105,13 @@ def test_differences_between_instances_widen_the_interval() -> None:
     assert unlike.verdict == "open", "the instances of a group differ by more than the groups"
 
 
-def samples_of(count: int, restart_at: int = -1) -> list[Sample]:
+def samples_of(count: int, restart_at: int = -1) -> list[InstancesSample]:
     """Samples of two instances; the second takes half the memory and a tenth of a CPU, and may restart."""
     found = []
     for i in range(count):
         since = i - restart_at if 0 <= restart_at <= i else i
         found.append(
-            Sample(
+            InstancesSample(
                 1000.0 + i,
                 [InstanceReading(5.0, 100 * MIB, 0.2 * i, 10.0 * i, 1)],
                 [InstanceReading(9.0 if since != i else 6.0, 50 * MIB, 0.1 * since, 5.0 * since, 1)],
@@ -159,7 +159,9 @@ def test_before_the_first_look_it_says_when_that_is() -> None:
 
 def test_notes_tell_of_ages_and_of_values_of_groups() -> None:
     groups = Header(["1", "2"], ["3", "4"], 1.0, False, {"p99": "x"})
-    samples = [Sample(s.time, s.control * 2, s.treatment * 2, s.numbers) for s in samples_of(2 * SAMPLES_PER_BLOCK)]
+    samples = [
+        InstancesSample(s.time, s.control * 2, s.treatment * 2, s.numbers) for s in samples_of(2 * SAMPLES_PER_BLOCK)
+    ]
     lines = notes(judge_samples(groups, samples, 0, 0.01))
     assert [line for line in lines if line.startswith("Each group has one value of p99.")]
     assert not [line for line in lines if "longer than" in line], "4 s are less than the canary has run"
@@ -322,7 +324,7 @@ def test_a_process_that_takes_over_an_id_is_another_instance(tmp_path: Path) -> 
                 with pytest.raises(HeapwrightError, match="its id is now another process's"):
                     check_identity([name], {name: first.started}, "--control")
                 header = Header([name], ["1"], 0.05, False)
-                before = Sample(time.time(), [first], [first])
+                before = InstancesSample(time.time(), [first], [first])
                 with SampleFile(tmp_path / "canary.jsonl", header) as file:
                     file.before = [before]
                     samples = take_samples(file, header, {}, lambda found: len(found) > 2)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.campaign.definition import Cell, Definition
+from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.campaign.run import is_done
 from heapwright.errors import HeapwrightError
 from heapwright.files import write_whole
@@ -29,13 +29,13 @@ _NAME = "experiment.json"
 
 
 class _StoredSearches(msgspec.Struct, forbid_unknown_fields=True):
-    """The file experiment.json: `Cell.file` → digest of the search."""
+    """The file experiment.json: `PlannedSearch.file` → digest of the search."""
 
     searches: dict[str, str] = {}
 
 
-def digests_of(cells: Sequence[Cell], definition: Definition, base: Path) -> dict[str, str]:
-    """Return `Cell.file` → a digest of what determines the search.
+def digests_of(cells: Sequence[PlannedSearch], definition: Definition, base: Path) -> dict[str, str]:
+    """Return `PlannedSearch.file` → a digest of what determines the search.
 
     Args:
         cells: the searches.
@@ -120,7 +120,7 @@ def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None])
 
 
 def finished(digests: Mapping[str, str], folder: Path) -> dict[str, Path]:
-    """Return `Cell.file` → study of the finished searches that are those of the definition.
+    """Return `PlannedSearch.file` → study of the finished searches that are those of the definition.
 
     Args:
         digests: see `digests_of`.

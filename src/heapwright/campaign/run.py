@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from heapwright.campaign.definition import Cell, Definition
+from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.errors import INTERRUPTED, HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.measure.host import describe_host, differences
@@ -33,7 +33,7 @@ sys.exit(main())
 """
 
 
-def words_of(cell: Cell, definition: Definition, base: Path, study: Path) -> list[str]:
+def words_of(cell: PlannedSearch, definition: Definition, base: Path, study: Path) -> list[str]:
     """Return the words of the `tune` command of a cell.
 
     Args:
@@ -70,7 +70,7 @@ def is_done(study: Path) -> bool:
         return False  # `tune` reports the error
 
 
-def kind_of(cells: Sequence[Cell], folder: Path) -> dict[str, Any] | None:
+def kind_of(cells: Sequence[PlannedSearch], folder: Path) -> dict[str, Any] | None:
     """Return the description of the machines that made the searches so far; None if there are no runs.
 
     Args:
@@ -90,7 +90,7 @@ def kind_of(cells: Sequence[Cell], folder: Path) -> dict[str, Any] | None:
 
 
 def start_cell(
-    cell: Cell,
+    cell: PlannedSearch,
     definition: Definition,
     base: Path,
     folder: Path,
@@ -115,7 +115,7 @@ def start_cell(
     )  # fmt: skip
 
 
-def check_end(cell: Cell, status: int, said: str) -> None:
+def check_end(cell: PlannedSearch, status: int, said: str) -> None:
     """Check how the `tune` of a search ended.
 
     Args:
@@ -148,13 +148,13 @@ class Failures:
         self._alike = set[tuple[str, str]]()
         self._left_out = 0
 
-    def add(self, cell: Cell, error: HeapwrightError) -> None:
+    def add(self, cell: PlannedSearch, error: HeapwrightError) -> None:
         """Take note of a failed search."""
         self._note(error.message)
         self._found.append(error)
         self._alike.add((cell.program.name, cell.method))
 
-    def leaves_out(self, cell: Cell) -> bool:
+    def leaves_out(self, cell: PlannedSearch) -> bool:
         """Whether a search is left out because one of the same program and method failed. It is counted."""
         found = (cell.program.name, cell.method) in self._alike
         self._left_out += found
@@ -178,7 +178,7 @@ class Failures:
         )
 
 
-def title_of(cell: Cell, number: int, count: int) -> str:
+def title_of(cell: PlannedSearch, number: int, count: int) -> str:
     """Return the line about the beginning of a search.
 
     Args:
@@ -190,7 +190,7 @@ def title_of(cell: Cell, number: int, count: int) -> str:
 
 
 def run_cells(
-    cells: Sequence[Cell], definition: Definition, base: Path, folder: Path, note: Callable[[str], None]
+    cells: Sequence[PlannedSearch], definition: Definition, base: Path, folder: Path, note: Callable[[str], None]
 ) -> None:
     """Run all searches that are not finished, one after another on this machine.
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from heapwright import __version__
 from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import Allocator, get_allocator, ordinary_allocators
-from heapwright.campaign.definition import Cell, Definition
+from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_cell, title_of
 from heapwright.cluster.dask_runner import search_word
 from heapwright.cluster.pool import Member, Pool
@@ -43,11 +43,11 @@ _NEEDS = "searches"  # the name of the requirements for a worker
 
 
 @dataclass
-class _Search:
+class _RunningSearch:
     """A search, and the worker and the process that run it."""
 
     number: int
-    cell: Cell
+    cell: PlannedSearch
     losses: int = 0
     member: Member | None = None
     process: subprocess.Popen[str] | None = None
@@ -120,7 +120,12 @@ def _timed(definition: Definition) -> bool:
 
 
 def run_cells_on(
-    where: str, cells: Sequence[Cell], definition: Definition, base: Path, folder: Path, note: Callable[[str], None]
+    where: str,
+    cells: Sequence[PlannedSearch],
+    definition: Definition,
+    base: Path,
+    folder: Path,
+    note: Callable[[str], None],
 ) -> None:
     """Run all searches that are not finished on a cluster.
 
@@ -137,7 +142,7 @@ def run_cells_on(
         KeyboardInterrupt: all completed runs are stored.
     """
     settings = read_settings(where)
-    todo = [_Search(number, cell) for number, cell in enumerate(cells, 1) if not is_done(folder / cell.file)]
+    todo = [_RunningSearch(number, cell) for number, cell in enumerate(cells, 1) if not is_done(folder / cell.file)]
     if not todo:
         return
     check_texts(os.environ)
@@ -146,7 +151,7 @@ def run_cells_on(
         fit = pool.start(demands.needs, "", os.environ.get("PATH"))
         note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
 
-        def start(search: _Search) -> subprocess.Popen[str]:
+        def start(search: _RunningSearch) -> subprocess.Popen[str]:
             assert search.member is not None
             search.said = Path(logs) / f"{search.number}"
             more = ["--cluster", pool.address, "--worker", search.member.address]
@@ -172,13 +177,13 @@ class _Distribution:
         self,
         pool: Pool,
         demands: Demands,
-        todo: Sequence[_Search],
-        start: Callable[[_Search], subprocess.Popen[str]],
+        todo: Sequence[_RunningSearch],
+        start: Callable[[_RunningSearch], subprocess.Popen[str]],
         count: int,
         note: Callable[[str], None],
     ) -> None:
         self._pool, self._demands = pool, demands
-        self._todo, self._running = deque(todo), list[_Search]()
+        self._todo, self._running = deque(todo), list[_RunningSearch]()
         self._start, self._count, self._note = start, count, note
         self._failures = Failures(note)
 
@@ -222,7 +227,7 @@ class _Distribution:
             self._running.remove(search)
             search.said.unlink(missing_ok=True)
 
-    def _check(self, search: _Search, status: int) -> None:
+    def _check(self, search: _RunningSearch, status: int) -> None:
         """Take note of a search that failed, and leave out those that would fail alike."""
         try:
             check_end(search.cell, status, search.said.read_text(errors="replace"))
@@ -236,7 +241,7 @@ class _Distribution:
         except (OSError, RuntimeError, TimeoutError):
             return True
 
-    def _lost(self, search: _Search) -> None:
+    def _lost(self, search: _RunningSearch) -> None:
         assert search.member is not None
         search.losses += 1
         if search.losses >= _MAX_LOSSES:
@@ -262,12 +267,12 @@ class _Distribution:
             search.process = self._start(search)
             self._running.append(search)
 
-    def _next(self) -> _Search | None:
+    def _next(self) -> _RunningSearch | None:
         """Return the next search that can begin; None if there is none."""
         busy = {s.cell.program.name for s in self._running} & self._demands.single
         return next((s for s in self._todo if s.cell.program.name not in busy), None)
 
-    def _end(self, searches: Sequence[_Search]) -> None:
+    def _end(self, searches: Sequence[_RunningSearch]) -> None:
         """Interrupt searches, and wait until they have ended. Their completed runs are stored."""
         for search in searches:
             assert search.process is not None

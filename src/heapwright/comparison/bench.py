@@ -28,7 +28,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.binding_runs import run_with_bindings
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.progress import Progress
-from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, RunsInputs, Work
+from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, RunsInputs, Work
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
@@ -251,7 +251,7 @@ class Bencher:
             for count in suite.threads(benchmark.name)
         ]
 
-        def take(result: Result) -> None:
+        def take(result: JobResult) -> None:
             number, benchmark, count = blocks[result.job.block]
             self._measured(number, self._cells(benchmark, count)[result.job.config], result.outcome)
 

@@ -33,7 +33,7 @@ from heapwright.experiment.interleave import random_order, random_pad, run_batch
 from heapwright.experiment.outputs import OutputCheck
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Work
+from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Work
 from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
@@ -303,7 +303,7 @@ class Comparer:
         name = self.rows[at].allocator.name
         return random_pad(f"{self.seed}/{number}/{input_.name}/{name}")
 
-    def _measured(self, result: Result) -> None:
+    def _measured(self, result: JobResult) -> None:
         row, job = self.rows[result.job.config], result.job
         self.progress.ran(True)
         if row.failure:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heapwright.canary.blocks import SAMPLES_PER_BLOCK
-from heapwright.canary.judge import ALLOWED, FIRST_LOOK, Result
+from heapwright.canary.judge import ALLOWED, FIRST_LOOK, CanaryResult
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
@@ -29,7 +29,7 @@ def show_value(name: str, value: float | None) -> str:
     return f"{value:.4g}"
 
 
-def show_change(result: Result) -> str:
+def show_change(result: CanaryResult) -> str:
     """'−5.1 % [−6.0, −4.2]'; n/a before the first look."""
     if result.ratio is None or result.low is None or result.high is None:
         return "n/a"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright.campaign.analysis import Analysis, Curve, bands, evaluations_to, median_evaluations
+from heapwright.campaign.analysis import Analysis, QualityCurve, bands, evaluations_to, median_evaluations
 from heapwright.files import write_whole
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import ALLOCATORS, figure_of, picture
@@ -94,19 +94,19 @@ def summary_csv(analysis: Analysis) -> str:
     return csv_table(rows)
 
 
-def _groups(analysis: Analysis) -> Iterator[tuple[str, int, str, list[Curve]]]:
+def _groups(analysis: Analysis) -> Iterator[tuple[str, int, str, list[QualityCurve]]]:
     for program, budget in analysis.groups():
         for method in analysis.definition.methods:
             if curves := analysis.select(program, budget, method):
                 yield program, budget, method, curves
 
 
-def _infeasible(curves: Sequence[Curve]) -> float:
+def _infeasible(curves: Sequence[QualityCurve]) -> float:
     """Return the share of the configurations that were infeasible."""
     return sum(c.infeasible for c in curves) / max(1, sum(c.evaluations for c in curves))
 
 
-def _reached(analysis: Analysis, curves: Sequence[Curve], target: float) -> int:
+def _reached(analysis: Analysis, curves: Sequence[QualityCurve], target: float) -> int:
     return sum(evaluations_to(c, target, analysis.larger_is_better) is not None for c in curves)
 
 

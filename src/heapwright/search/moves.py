@@ -16,13 +16,13 @@ from heapwright.allocators.space import Point, Space
 from heapwright.search.sobol import UNSET_SHARE, level
 
 _TO_UNSET = 0.25  # probability that a change unsets a setting
-_TRIES = 400  # random points drawn by `unseen`
+_TRIES = 400  # random points drawn by `draw_unseen`
 # Changes tried on one point: with several allocators, most settings belong to another one and have no effect.
 _CHANGES = 100
 
 
 @dataclass(frozen=True)
-class Axis:
+class Dimension:
     """One dimension of a space.
 
     Attributes:
@@ -38,17 +38,20 @@ class Axis:
     unset: float = UNSET_SHARE
 
 
-def axes_of(space: Space) -> tuple[Axis, ...]:
+def dimensions_of(space: Space) -> tuple[Dimension, ...]:
     """Return the dimensions of a space: gates, then parameters."""
-    gates = [Axis(1)] * len(space.gates)
+    gates = [Dimension(1)] * len(space.gates)
     shares = [0.0 if p.spec.always else UNSET_SHARE for p in space.params]
     return (
         *gates,
-        *(Axis(len(p.levels), p.specials, p.spec.type == "int", u) for p, u in zip(space.params, shares, strict=True)),
+        *(
+            Dimension(len(p.levels), p.specials, p.spec.type == "int", u)
+            for p, u in zip(space.params, shares, strict=True)
+        ),
     )
 
 
-def changed(axis: Axis, value: int, rng: np.random.Generator) -> int:
+def changed(axis: Dimension, value: int, rng: np.random.Generator) -> int:
     """Draw another value of a dimension: unset, a special value, or a geometric step up or down.
 
     Args:
@@ -91,12 +94,12 @@ def change_at(space: Space, point: Point, at: int, value: int) -> Point:
     return changed_point
 
 
-def mutate(space: Space, axes: tuple[Axis, ...], point: Point, rng: np.random.Generator) -> Point:
+def mutate(space: Space, axes: tuple[Dimension, ...], point: Point, rng: np.random.Generator) -> Point:
     """Return the point with one random setting changed; the same point if no change with an effect was found.
 
     Args:
         space: the search space.
-        axes: its dimensions (`axes_of`).
+        axes: its dimensions (`dimensions_of`).
         point: the point to mutate.
         rng: the random generator.
     """
@@ -109,12 +112,12 @@ def mutate(space: Space, axes: tuple[Axis, ...], point: Point, rng: np.random.Ge
     return point
 
 
-def scattered(space: Space, axes: tuple[Axis, ...], rng: np.random.Generator) -> Point:
+def scattered(space: Space, axes: tuple[Dimension, ...], rng: np.random.Generator) -> Point:
     """Draw a random point with the distribution of Sobol points: gates open, each setting unset half of the time.
 
     Args:
         space: the search space.
-        axes: its dimensions (`axes_of`).
+        axes: its dimensions (`dimensions_of`).
         rng: the random generator.
     """
     gates = len(space.gates)
@@ -123,12 +126,14 @@ def scattered(space: Space, axes: tuple[Axis, ...], rng: np.random.Generator) ->
     )
 
 
-def unseen(space: Space, axes: tuple[Axis, ...], seen: set[Point], count: int, rng: np.random.Generator) -> list[Point]:
+def draw_unseen(
+    space: Space, axes: tuple[Dimension, ...], seen: set[Point], count: int, rng: np.random.Generator
+) -> list[Point]:
     """Draw up to `count` distinct random points that are not in `seen`; fewer if 400 draws find no more.
 
     Args:
         space: the search space.
-        axes: its dimensions (`axes_of`).
+        axes: its dimensions (`dimensions_of`).
         seen: points to avoid.
         count: how many points to draw.
         rng: the random generator.
