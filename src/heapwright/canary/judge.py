@@ -77,7 +77,7 @@ class CanaryResult:
     between: bool = False
 
 
-def judge(blocks: RatioSeries, margin: float) -> CanaryResult:
+def judge_number(blocks: RatioSeries, margin: float) -> CanaryResult:
     """Judge the blocks of one number.
 
     A claim of an earlier look stays only if the later looks do not contradict it: the last look decides.

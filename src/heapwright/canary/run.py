@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, RatioSeries, all_blocks, restarts
 from heapwright.canary.instances import InstanceReading, first_starts, read_instance
-from heapwright.canary.judge import CanaryResult, judge
+from heapwright.canary.judge import CanaryResult, judge_number
 from heapwright.canary.samples import Header, InstancesSample, SampleFile
 from heapwright.canary.sources import Source
 
@@ -66,7 +66,7 @@ def judge_samples(header: Header, samples: list[InstancesSample], warm_up_s: flo
     sides = ((header.control, last.control), (header.treatment, last.treatment)) if last else ()
     return CanaryState(
         header,
-        {name: judge(found, margin) for name, found in blocks.items()},
+        {name: judge_number(found, margin) for name, found in blocks.items()},
         blocks,
         len(samples),
         sum(gap for gap in gaps if gap < 3 * header.every_s),

@@ -131,7 +131,16 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
     from heapwright.objectives import parse_metrics
-    from heapwright.report.comparison import comparison_json, csv_text, failures, heading, latex, markdown, plot, table
+    from heapwright.report.comparison import (
+        allocator_failures,
+        comparison_csv,
+        comparison_json,
+        latex,
+        markdown,
+        plot_comparison,
+        recordings_heading,
+        table,
+    )
     from heapwright.report.landscape import check_plot
     from heapwright.report.progress import make_progress
     from heapwright.report.terminal import paragraph
@@ -166,28 +175,28 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
         metrics = list(stand_ins(metrics))
     command = recorded[0].command if recorded else workload.file.command
     if args.csv:
-        write_text(args.csv, csv_text(found))
+        write_text(args.csv, comparison_csv(found))
     if args.markdown:
         write_text(args.markdown, markdown(found, metrics, _reproduce(args)))
     if args.latex:
         write_text(args.latex, latex(found, metrics, _reproduce(args)))
     if args.plot:
-        plot(found, args.plot)
+        plot_comparison(found, args.plot)
     if args.json:
         write_json(args.json, comparison_json(found, command))
     if show_table:
         out, shown = console(), table(found, metrics)
         if not out.is_terminal:  # a log may be as wide as the table
             out.width = max(out.width, out.measure(shown, options=out.options.update(width=_MAX_WIDTH)).maximum)
-        for text in heading(found, metrics):
+        for text in recordings_heading(found, metrics):
             out.print(visible(paragraph(text, out.width), "\n"), soft_wrap=True)
         out.print(shown)
-        for text in failures(found):
+        for text in allocator_failures(found):
             out.print(visible(text), style="yellow", soft_wrap=True)
         for text in found.warnings:
             out.print(visible(f"warning: {text}"), style="yellow")
     else:
-        for text in [*failures(found), *found.warnings]:
+        for text in [*allocator_failures(found), *found.warnings]:
             warn(text)
     if found.interrupted:
         return INTERRUPTED

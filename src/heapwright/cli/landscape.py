@@ -240,19 +240,19 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
         from heapwright.report import landscape as show
         from heapwright.report.optima_plot import analysis_json, analysis_of, analysis_text, plot_optima
         from heapwright.report.terminal import paragraph
-        from heapwright.study.landscape_export import csv_text, landscape_json
+        from heapwright.study.landscape_export import landscape_csv, landscape_json
 
         if args.csv:
-            write_text(args.csv, csv_text(store, landscape))
+            write_text(args.csv, landscape_csv(store, landscape))
         if args.json:
             write_json(args.json, {**landscape_json(store, landscape), "analysis": analysis_json(landscape)})
     if args.plot:
-        show.plot(landscape, args.plot)
+        show.plot_landscape(landscape, args.plot)
     if args.plot_optima:
         plot_optima(landscape, args.plot_optima)
     if show_lines:
         out = console()
-        for line in show.lines(landscape, out.width):
+        for line in show.landscape_lines(landscape, out.width):
             out.print(line, soft_wrap=True)
         if landscape.best is not None:
             out.print(paragraph(f"analysis: {analysis_text(analysis_of(landscape))}", out.width, "  "), soft_wrap=True)

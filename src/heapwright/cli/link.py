@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if args.place:
         tell(str(library_folder().parent / PLACES[args.place]))
         return 0
-    from heapwright.link.choose import LinkRequest, check_options, from_request
+    from heapwright.link.choose import LinkRequest, check_exgen_options, from_request
     from heapwright.link.driver import run_compiler
 
     command = need_command(args)
@@ -91,6 +91,6 @@ def run(args: argparse.Namespace) -> int:
         secure=args.secure,
         plugins=not args.no_plugins,
     )
-    check_options(request.options)
+    check_exgen_options(request.options)
     from_request(request)  # reports an invalid request before the compiler runs
     return run_compiler(command, request)

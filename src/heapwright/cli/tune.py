@@ -307,7 +307,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     from heapwright.study.choose import keep_choice
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
-    from heapwright.tuning.pipeline import tune
+    from heapwright.tuning.pipeline import tune_study
     from heapwright.tuning.session import Session
     from heapwright.tuning.warm import good_settings
 
@@ -340,7 +340,9 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
                     progress.note(recorded[0].reference_why)
                     store.update(recordings=dataclasses.asdict(recorded[0]))
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    tune(Session(store, workload, allocators, options, progress, machines, began, recorded, added))
+                    tune_study(
+                        Session(store, workload, allocators, options, progress, machines, began, recorded, added)
+                    )
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {path} holds all runs so far, and the same command continues it")

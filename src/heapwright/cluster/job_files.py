@@ -228,7 +228,7 @@ class FileMachines:
         write_whole(self.folder / PLAN, encode(msgspec.structs.replace(self.plan, recipe=None, blocks=[])))
 
 
-def run_one(folder: Path, number: int) -> None:
+def run_planned_block(folder: Path, number: int) -> None:
     """Run a block of a plan on this machine, unless its results exist.
 
     Raises:

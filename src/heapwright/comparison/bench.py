@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import judge
+from heapwright.allocators.takeover import judge_takeover
 from heapwright.comparison.bench_results import Cell, derive
 from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
@@ -233,7 +233,7 @@ class Bencher:
         if outcome.run.timed_out:
             self._hung(allocator.name)
         elif not failure:
-            self._allocators[at], failure = judge(allocator, words[0], found)
+            self._allocators[at], failure = judge_takeover(allocator, words[0], found)
         else:
             return  # the measured runs will show the failure
         for cell in cells:

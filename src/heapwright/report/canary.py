@@ -37,7 +37,7 @@ def show_change(result: CanaryResult) -> str:
     return f"{change:+.1f} % [{low:+.1f}, {high:+.1f}]".replace("-", "−")
 
 
-def sentence(found: CanaryState) -> str:
+def canary_sentence(found: CanaryState) -> str:
     """The first sentence: the claims, or why there is none yet."""
     claims, drifts = [], []
     for name, result in found.results.items():
@@ -130,7 +130,7 @@ def as_json(found: CanaryState) -> dict[str, Any]:
         "restarts": {"control": found.restarts[0], "treatment": found.restarts[1]},
         "one_instance": found.has_single_instance,
         "memory": "pss" if found.header.proportional else "rss",
-        "claim": sentence(found),
+        "claim": canary_sentence(found),
         "decided": any(result.verdict in CLAIMS for result in found.results.values()),
         "numbers": {
             name: {
@@ -151,7 +151,7 @@ def as_json(found: CanaryState) -> dict[str, Any]:
 
 def show_canary(found: CanaryState, console: Console) -> None:
     """Print sentence, table and notes."""
-    console.print(paragraph(sentence(found), console.width, ""), markup=False, soft_wrap=True)
+    console.print(paragraph(canary_sentence(found), console.width, ""), markup=False, soft_wrap=True)
     table = Table(box=None, header_style="", pad_edge=False)
     for column in ("number", "control", "treatment", "change, interval", "verdict"):
         table.add_column(column, justify="left" if column in ("number", "verdict") else "right")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from heapwright.canary.blocks import RatioSeries
 from heapwright.canary.judge import CanaryResult
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
-from heapwright.report.canary import notes, sentence, show_change, show_value
+from heapwright.report.canary import canary_sentence, notes, show_change, show_value
 from heapwright.report.drawing import COLOUR, MUTED, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
@@ -55,7 +55,7 @@ def render(found: CanaryState) -> str:
         "canary.html.j2",
         head=visible(f"{', '.join(found.header.treatment)} beside {', '.join(found.header.control)}"),
         kind="" if any(r.verdict in CLAIMS for r in found.results.values()) else "trade",
-        sentence=sentence(found),
+        sentence=canary_sentence(found),
         numbers=numbers,
         notes=notes(found),
     )

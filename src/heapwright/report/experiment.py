@@ -13,7 +13,7 @@ from heapwright.metrics import METRICS
 from heapwright.report.drawing import ALLOCATORS, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.report.tables import csv_table, latex_table, markdown_table
-from heapwright.study.export import csv_text
+from heapwright.study.export import study_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -271,7 +271,7 @@ def write_results(analysis: Analysis, folder: Path, reproduce: str, file: Path) 
         "ranks.csv": csv_table(ranks_table(analysis)),
         "convergence.csv": convergence_csv(analysis),
         "searches.csv": searches_csv(analysis),
-        "runs.csv": csv_text(runs, named=True),
+        "runs.csv": study_csv(runs, named=True),
     }
     for name, content in written.items():
         write_whole(folder / name, content)

@@ -55,7 +55,7 @@ def point_text(landscape: LandscapeResult, point: LandscapePoint) -> str:
     return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(landscape.axes, point.values, strict=True))
 
 
-def lines(landscape: LandscapeResult, width: int) -> list[str]:
+def landscape_lines(landscape: LandscapeResult, width: int) -> list[str]:
     """Return the lines for a terminal of `width` columns."""
     metric = METRICS[landscape.metric]
     measured = [p for p in landscape.points if p.ratio is not None]
@@ -135,7 +135,7 @@ def _profile(landscape: LandscapeResult) -> list[str]:
 # The picture
 
 
-def plot(landscape: LandscapeResult, out: Path) -> None:
+def plot_landscape(landscape: LandscapeResult, out: Path) -> None:
     """Write the picture, completely or not at all.
 
     Raises:

@@ -42,7 +42,7 @@ MAX_POINTS = 160  # drawn at most, of the front and of the other points each
 _MAX_LONG_TIPS = 120
 
 
-def describe(config: Config, default: Config) -> str:
+def settings_text(config: Config, default: Config) -> str:
     """Return the settings of a configuration as text.
 
     Examples: 'mxfast=0, top_pad=4096'; 'jemalloc: narenas=2' if its allocator is not the default's; 'nothing set'.
@@ -91,7 +91,7 @@ def _drawable(view: StudyView) -> list[Evaluation]:
     return [e for e in view.evaluations if e.feasible and all(k in e.ratios for k in view.objectives)]
 
 
-def unseen(view: StudyView) -> int:
+def count_outside_picture(view: StudyView) -> int:
     """Return the number of configurations that are so much worse that they lie outside the picture of the search."""
     shown = _drawable(view)
     keys = view.objectives[:2]
@@ -127,7 +127,7 @@ def _objectives(view: StudyView, confirmed: dict[str, Confirmation]) -> list[tup
 def _tip(view: StudyView, e: Evaluation) -> str:
     changes = ", ".join(f"{METRICS[k].label} {percent(e.ratios[k])}" for k in view.objectives)
     long = len(view.evaluations) <= _MAX_LONG_TIPS or (e.on_front and len(view.front) <= _MAX_LONG_TIPS // 2)
-    settings = describe(e.config, view.default) + "\n" if long else ""
+    settings = settings_text(e.config, view.default) + "\n" if long else ""
     kind = "replay" if e.replayed else "run"
     predicted = "predicted " if e.replayed else ""
     return f"#{e.number}: {settings}{predicted}{changes}; {e.runs} {kind if e.runs == 1 else f'{kind}s'}"

@@ -18,11 +18,18 @@ from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
 from heapwright.report.forest import forest_svg, margin_percent, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
-from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
+from heapwright.report.plots import (
+    allocators_of,
+    count_outside_picture,
+    course_svg,
+    memory_svg,
+    search_svg,
+    settings_text,
+)
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.recordings import recordings_lines
-from heapwright.report.terminal import failures, interval, ordered_picks
+from heapwright.report.terminal import interval, ordered_picks, search_failures
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, proven_by
 from heapwright.study.commands import measure_command
@@ -98,7 +105,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "references": [_reference(view, row) for row in view.references.values() if row.confirmed],
         "confirmed": any(p.confirmed for p in view.picks.values()),
         "plots": plots,
-        "unseen": unseen(view),
+        "unseen": count_outside_picture(view),
         "allocators": allocators_of(view),
         "proxy": proxy_section(view.proxy) if view.proxy else None,
         "replayed": sum(e.replayed for e in view.evaluations),
@@ -115,7 +122,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "elided": elided,
         "searched": len(view.evaluations),
         "left_out": len(view.evaluations) - len(rows),
-        "failures": failures(view),
+        "failures": search_failures(view),
         "host": host_facts(view),
         "workers": [_worker(w) for w in view.workers],
         "facts": facts(view),
@@ -174,7 +181,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
                 "title": title if len(title) <= LONG_COMMAND else f"{title[:LONG_COMMAND]} …",
                 "path": view.path,
                 "cpu": str(view.host.get("cpu") or "n/a"),
-                "setting": describe(best.config, view.default) if best else "",
+                "setting": settings_text(best.config, view.default) if best else "",
                 "state": "" if best else _STATES["none" if view.phase == Phase.DONE else "open"],
                 "cells": cells,
             }
@@ -344,7 +351,7 @@ def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
     command = measure_command(e.config, replace(view, command=[]) if elided else view)
     return {
         "number": e.number,
-        "settings": describe(e.config, view.default),
+        "settings": settings_text(e.config, view.default),
         "ratios": [percent(e.ratios[k]) if k in e.ratios and e.feasible else "n/a" for k in view.objectives],
         "runs": e.runs,
         "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "predicted" if e.replayed else "",

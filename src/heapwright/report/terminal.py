@@ -152,7 +152,7 @@ def print_summary(view: StudyView, console: Console, report: Path | None) -> Non
         say(f"warning: {text}", "yellow", "  ")
     count = f"{len(view.evaluations)} configuration{'' if len(view.evaluations) == 1 else 's'}"
     say(f"{count} searched {how_searched(view)}; meter: {view.meter}")
-    for text in failures(view):
+    for text in search_failures(view):
         say(text, indent="  ")
     if view.quality:
         say(f"{front_name(view)}: {front_text(view)}", indent="  ")
@@ -171,7 +171,7 @@ def requirements_table(results: Sequence[RequirementResult]) -> Table:
     return table
 
 
-def failures(view: StudyView) -> list[str]:
+def search_failures(view: StudyView) -> list[str]:
     """Return one line for each reason of failure in the search: how many configurations of which allocators."""
     groups: dict[str, list[Evaluation]] = {}
     for evaluation in view.evaluations:

@@ -32,7 +32,7 @@ def amount(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """0.0004 → '400 µs'."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
@@ -62,7 +62,7 @@ def show_info(info: Info, name: str, console: Console) -> None:
     if info.curve.points > 1:
         over = "time" if info.duration_s else "events: this trace has no times"
         say(f"\nlive bytes over {over}", "bold")
-        for line in picture(info.curve, info.duration_s):
+        for line in live_bytes_picture(info.curve, info.duration_s):
             say(line)
     if info.allocations:
         say(f"\n  {'sizes':<14}{'requests':<{_BAR}} {'':>13}  {'of bytes':>8}", "bold")
@@ -92,7 +92,7 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
         add("sample", f"of 1 object in {s.rate}: {s.objects:,} objects; all figures are estimates")
         error = f"standard errors: peak live ± {amount(s.peak_live_error)} ({s.peak_share:.1%})"
         add("", f"{error}, allocations ± {s.allocations_error:,.0f}")
-    rate = f" in {duration(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
+    rate = f" in {duration_text(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
     add("events", f"{info.events:,}{rate}")
     density = f", {info.bytes_per_event:.2f} an event" if info.bytes_per_event else ""
     add(
@@ -100,7 +100,7 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
         f"{counted(info.allocations, 'allocation')}, {counted(info.threads, 'thread')};"
         f" {amount(info.file_bytes)} on disk{density}",
     )
-    when = f" at {duration(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
+    when = f" at {duration_text(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
     add("live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most")
     never_freed = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
     add("", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {never_freed}")
@@ -163,7 +163,7 @@ def split_lines(split: Split) -> list[str]:
     return lines
 
 
-def picture(curve: Curve, duration_s: float | None) -> list[str]:
+def live_bytes_picture(curve: Curve, duration_s: float | None) -> list[str]:
     """Return lines that draw live bytes with block characters.
 
     Each column shows the maximum in its part of the time; without times, in its part of the events.
@@ -185,7 +185,7 @@ def picture(curve: Curve, duration_s: float | None) -> list[str]:
         label = amount(top) if row == rows - 1 else ""
         cells = "".join(_BLOCKS[round(8 * min(1.0, max(0.0, height - row)))] for height in heights)
         lines.append(f"{label:>12} │{cells}".rstrip())
-    right = duration(duration_s) if duration_s else f"{curve.event[-1]:,} events"
+    right = duration_text(duration_s) if duration_s else f"{curve.event[-1]:,} events"
     lines.append(f"{'0':>12} └{'─' * columns}")
     lines.append(f"{'':14}0{right:>{columns - 1}}")
     return lines

@@ -33,7 +33,7 @@ from heapwright.study.claim import (
     with_verdict,
 )
 from heapwright.study.cold_pages import with_cold_pages
-from heapwright.study.confirmation import judge
+from heapwright.study.confirmation import judge_pairs
 from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
@@ -229,7 +229,7 @@ def _confirmed_rows(
     meta, options = store.meta, store.meta.study_options
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = judge(fresh, configs, 1, options, meta.earlier_looks)
+    confirmed = judge_pairs(fresh, configs, 1, options, meta.earlier_looks)
     picks = _picks(store, evaluations, confirmed, options, basis)
     usual = _references(store, confirmed, options, basis)
     requires, tested = requirements_of(options), gather(fresh, configs, 1)

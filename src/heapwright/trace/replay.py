@@ -226,7 +226,7 @@ class Ready:
 
         with tempfile.TemporaryDirectory(dir=self.file.parent) as folder:
             report = Path(folder) / "report.json"
-            env = record.environment(Path(folder), None, False, os.environ)
+            env = record.recording_environment(Path(folder), None, False, os.environ)
             own = ""
             with suppress(HeapwrightError):  # a trace of another machine; then the C library's malloc takes its place
                 own = self.own_malloc
@@ -365,7 +365,7 @@ def workload(ready: Ready, touch: Touch = "page") -> Workload:
     return from_command(command(ready, touch))
 
 
-def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+def replay_environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
     """Returns the whole environment of a replay under an allocator.
 
     Args:
@@ -410,7 +410,7 @@ def replay_once(
     Args:
         ready: the trace.
         options: of the meter.
-        env: the whole environment, as `environment` returns it.
+        env: the whole environment, as `replay_environment` returns it.
         touch: which bytes of blocks the replay writes to: none, one per page, or all.
         stop: ends the replay when another thread sets it.
         real_pace: make each call at its recorded time.

@@ -49,7 +49,7 @@ class Verification:
     interrupted: bool = False
 
 
-def overall(states: Mapping[str, State]) -> State:
+def overall_verdict(states: Mapping[str, State]) -> State:
     """The verdict over all objectives: lost if one is lost, holds if all hold."""
     if "lost" in states.values():
         return "lost"

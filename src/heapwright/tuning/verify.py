@@ -39,7 +39,7 @@ from heapwright.experiment.runner import LocalRunner
 from heapwright.experiment.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
-from heapwright.study.confirmation import judge
+from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
 from heapwright.study.policy import Policy, matters, requirements_of
 from heapwright.study.requirement import Requirement
@@ -47,7 +47,7 @@ from heapwright.study.store import open_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.takeover_check import not_loaded
-from heapwright.tuning.verification import State, Verification, overall, with_sentence
+from heapwright.tuning.verification import State, Verification, overall_verdict, with_sentence
 from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
@@ -212,7 +212,7 @@ def verify(
                 if failure:
                     break
                 found = _findings(runs, look, demands, (default, choice), options)
-                if overall(found.states) != "undecided" or blocks.budget.stopped:
+                if overall_verdict(found.states) != "undecided" or blocks.budget.stopped:
                     break
         except KeyboardInterrupt:
             runs, interrupted = store.runs(PHASE), True
@@ -229,7 +229,7 @@ def verify(
     pairs = min((c.pairs for c in now.values()), default=0)
     ratios = {m: math.exp(demands.bounds[m]) for m in demands.metrics}
     verification = Verification(
-        overall(states),
+        overall_verdict(states),
         states,
         "",
         demands.then,
@@ -299,7 +299,7 @@ def _findings(
     logs = {metric: _by_block(runs, choice.id, metric) for metric in demands.metrics}
     logs |= {r.text: _log_ratios_to_bound(r, runs, choice.id) for r in requires if r.bound > 0}
     states = decide(logs, demands.bounds, look) | of_every_run(requires, runs, choice.id)
-    now = judge(runs, by_id, default.id, options).get(choice.id, {})
+    now = judge_pairs(runs, by_id, default.id, options).get(choice.id, {})
     candidate = gather(runs, by_id, default.id).get(choice.id)
     results = tuple(
         dataclasses.replace(r.judge(now, candidate), state=_REQUIREMENT_STATES[states[r.text]]) for r in requires
