@@ -66,10 +66,8 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     state, text = _state(view, pick, trade, objected)
     rows = listed(view)
     command = shlex.join(view.command)
-    elided = len(command) > LONG_COMMAND and not view.workload_file
     # drawing._svg made these pictures and escaped all text from outside, so they may be marked as safe.
     plots = {name: Markup(svg(view, anchor)) for name, svg in _PLOTS.items()}
-    baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
     result = "Predicted results" if view.recordings else "Confirmed results"
     result = "Picks of the search" if state == "searched" else result
     contents = [
@@ -96,33 +94,20 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "claim": _unbroken(_without_state(view.claim, text)),
         "trade": trade,
         "objected": objected,
-        "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
-        "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
-        "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
-        "apply_pick": shlex.join(["heapwright", "apply", view.path, "--pick"]) + " NAME",
-        "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
+        **_ways_to_apply(view, pick),
         "picks": [_pick(view, name, pick) for name, pick in ordered_picks(view)],
         "references": [_reference(view, row) for row in view.references.values() if row.confirmed],
         "confirmed": any(p.confirmed for p in view.picks.values()),
         "plots": plots,
-        "unseen": count_outside_picture(view),
-        "allocators": allocators_of(view),
         "proxy": proxy_section(view.proxy) if view.proxy else None,
-        "replayed": sum(e.replayed for e in view.evaluations),
         "shape": shape_text(view.landscape) if view.landscape else "",
         "objectives_why": view.objectives_why,
         "matters": view.matters.sentence if view.matters else "",
         "hazards": view.hazards,
         "warnings": view.warnings,
-        "baseline": baseline,
-        "missing": ", ".join(METRICS[k].label for k in NUMERIC if k not in view.baseline and not METRICS[k].of_load),
-        "baseline_runs": max((s.n for s in view.baseline.values()), default=0),
         "objectives": [METRICS[k].label for k in view.objectives],
-        "evaluations": [_evaluation(view, e, elided) for e in rows],
-        "elided": elided,
-        "searched": len(view.evaluations),
-        "left_out": len(view.evaluations) - len(rows),
-        "failures": search_failures(view),
+        **_default_measured(view),
+        **_configurations_tried(view, rows),
         "host": host_facts(view),
         "workers": [_worker(w) for w in view.workers],
         "facts": facts(view),
@@ -132,6 +117,46 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "cwd": "" if view.workload_file else view.workload.get("cwd", ""),
         "phase_text": phase_title(view.phase),
         "margin": margin_percent(view),
+    }
+
+
+def _ways_to_apply(view: StudyView, pick: Pick | None) -> dict[str, Any]:
+    """Return the lines to paste for the pick of the claim, and the commands that apply a study or run under it."""
+    return {
+        "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
+        "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
+        "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
+        "apply_pick": shlex.join(["heapwright", "apply", view.path, "--pick"]) + " NAME",
+        "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
+    }
+
+
+def _default_measured(view: StudyView) -> dict[str, Any]:
+    """Return the metrics of the default, and the names of those that could not be measured."""
+    return {
+        "baseline": [_baseline(view, key) for key in NUMERIC if key in view.baseline],
+        "missing": ", ".join(METRICS[k].label for k in NUMERIC if k not in view.baseline and not METRICS[k].of_load),
+        "baseline_runs": max((s.n for s in view.baseline.values()), default=0),
+    }
+
+
+def _configurations_tried(view: StudyView, rows: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return the table of the configurations that the search tried, and counts of those that it does not show.
+
+    Args:
+        view: the study.
+        rows: the evaluations in the table.
+    """
+    elided = len(shlex.join(view.command)) > LONG_COMMAND and not view.workload_file
+    return {
+        "evaluations": [_evaluation(view, e, elided) for e in rows],
+        "elided": elided,
+        "searched": len(view.evaluations),
+        "left_out": len(view.evaluations) - len(rows),
+        "replayed": sum(e.replayed for e in view.evaluations),
+        "unseen": count_outside_picture(view),
+        "allocators": allocators_of(view),
+        "failures": search_failures(view),
     }
 
 
