@@ -226,39 +226,29 @@ def _verified(
 
     import msgspec
 
-    from heapwright.experiment.configuration import DEFAULT
     from heapwright.measure.host import describe_host, differences
     from heapwright.report.progress import make_progress
-    from heapwright.study.local_environment import local_environment
     from heapwright.study.metering import meter_options_of
     from heapwright.study.options import Options
     from heapwright.tuning.verification import refused
     from heapwright.tuning.verify import verify
     from heapwright.workload.execute import Executor
-    from heapwright.workload.program import allocator_changes, program_changes
+    from heapwright.workload.program import program_changes
 
     options = msgspec.convert(view.options, Options, strict=False)
-    base = workload.base_environment()
     notes = [
         *program_changes(identity),
         *(f"this machine differs from the study's: {text}" for text in differences(view.host, describe_host())),
     ]
+    default, default_notes = _default_now(view)
+    notes += default_notes
     local: list[Config] = []
-    default = view.default
-    if view.recordings is not None and default.allocator == DEFAULT:  # now the program as it is
-        default = dataclasses.replace(default, env={})
-        if view.recordings.own_malloc:
-            notes.append(f"the default is the program as it is. In the study: {view.recordings.reference_why}")
     for config in (default, pick.config):
-        env, instead = dict(config.env), ""
-        if env and workload.container is None:
-            env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
-            library = instead or env.get("LD_PRELOAD", "").partition(":")[0]
-            notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
-            notes += allocator_changes(identity, {config.allocator: library}) if library else []
-        local.append(dataclasses.replace(config, env=env))
+        here, config_notes = _as_run_here(config, spaces, workload, identity)
+        local.append(here)
+        notes += config_notes
     default, choice = local
-    why = _unreached(choice, spaces, workload, base)
+    why = _unreached(choice, spaces, workload, workload.base_environment())
     predicted = view.recordings is not None
     if why:
         return refused(pick, why, options.objectives, predicted), notes
@@ -269,6 +259,42 @@ def _verified(
             pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep, predicted
         )
     return found, notes
+
+
+def _default_now(view: StudyView) -> tuple[Config, list[str]]:
+    """Return the default to compare with, and notes: for a study of recordings, the program as it is."""
+    from heapwright.experiment.configuration import DEFAULT
+
+    if view.recordings is None or view.default.allocator != DEFAULT:
+        return view.default, []
+    notes = []
+    if view.recordings.own_malloc:
+        notes.append(f"the default is the program as it is. In the study: {view.recordings.reference_why}")
+    return dataclasses.replace(view.default, env={}), notes
+
+
+def _as_run_here(
+    config: Config, spaces: dict[str, Any], workload: Workload, identity: ProgramIdentity
+) -> tuple[Config, list[str]]:
+    """Return a configuration with the environment that applies it on this machine, and notes on its allocator.
+
+    Args:
+        config: the configuration, as the study stores it.
+        spaces: parameter-space file of each allocator.
+        workload: what to run.
+        identity: the files of the study that are to be the same now.
+    """
+    from heapwright.study.local_environment import local_environment
+    from heapwright.workload.program import allocator_changes
+
+    env, notes = dict(config.env), []
+    if env and workload.container is None:
+        base = workload.base_environment()
+        env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
+        library = instead or env.get("LD_PRELOAD", "").partition(":")[0]
+        notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
+        notes += allocator_changes(identity, {config.allocator: library}) if library else []
+    return dataclasses.replace(config, env=env), notes
 
 
 def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workload: Workload) -> list[str]:
