@@ -87,6 +87,21 @@ class _Findings:
     results: tuple[RequirementResult, ...] = ()
 
 
+@dataclass(frozen=True)
+class _MeasuredPairs:
+    """Fresh pairs and their judgement.
+
+    Attributes:
+        findings: the judgement of the pairs.
+        failure: why the choice cannot be used, or empty.
+        interrupted: whether the user stopped the measuring.
+    """
+
+    findings: _Findings
+    failure: str
+    interrupted: bool
+
+
 def thresholds(
     then: Mapping[str, Confirmation], objectives: Sequence[str], keep: float, limits: Mapping[str, float] | None = None
 ) -> dict[str, float]:
@@ -193,6 +208,50 @@ def verify(
     began = time.monotonic()
     policy = Policy(options.limits, options.prices)
     demands = _demands(pick, options, policy, keep, predicted)
+    measured = _measure_pairs(configs, demands, workload, options, executor, progress, max_s)
+    found, failure = measured.findings, measured.failure
+    objection = policy.objection(found.now, options.objectives) if predicted else ""
+    costs = costs_elsewhere(found.now, options.objectives)
+    now = {m: found.now[m] for m in demands.metrics if m in found.now}
+    states: dict[str, State] = dict.fromkeys(found.states, "lost") if failure else found.states
+    wall_s = time.monotonic() - began
+    pairs = min((c.pairs for c in now.values()), default=0)
+    ratios = {m: math.exp(demands.bounds[m]) for m in demands.metrics}
+    verification = Verification(
+        overall_verdict(states),
+        states,
+        "",
+        demands.then,
+        now,
+        pairs,
+        wall_s,
+        failure,
+        predicted,
+        objection,
+        costs,
+        ratios,
+        found.results,
+        measured.interrupted,
+    )
+    return with_sentence(verification)
+
+
+def _measure_pairs(
+    configs: tuple[Config, Config],
+    demands: _Demands,
+    workload: Workload,
+    options: Options,
+    executor: Executor,
+    progress: Progress,
+    max_s: float,
+) -> _MeasuredPairs:
+    """Measure pairs of the default and the choice, and judge them at each look until the verdict is clear.
+
+    Args:
+        configs: the default and the choice.
+        demands: on the pairs.
+        workload, options, executor, progress, max_s: as in `verify`.
+    """
     found = _Findings(dict.fromkeys([*demands.metrics, *(r.text for r in demands.requires)], "undecided"), {})
     runs: list[StoredRun] = []
     look, interrupted = 0, False
@@ -221,30 +280,7 @@ def verify(
             failure = _failure(runs)
             if not failure:
                 found = _findings(runs, look, demands, (default, choice), options)
-    objection = policy.objection(found.now, options.objectives) if predicted else ""
-    costs = costs_elsewhere(found.now, options.objectives)
-    now = {m: found.now[m] for m in demands.metrics if m in found.now}
-    states: dict[str, State] = dict.fromkeys(found.states, "lost") if failure else found.states
-    wall_s = time.monotonic() - began
-    pairs = min((c.pairs for c in now.values()), default=0)
-    ratios = {m: math.exp(demands.bounds[m]) for m in demands.metrics}
-    verification = Verification(
-        overall_verdict(states),
-        states,
-        "",
-        demands.then,
-        now,
-        pairs,
-        wall_s,
-        failure,
-        predicted,
-        objection,
-        costs,
-        ratios,
-        found.results,
-        interrupted,
-    )
-    return with_sentence(verification)
+    return _MeasuredPairs(found, failure, interrupted)
 
 
 def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, predicted: bool) -> _Demands:
