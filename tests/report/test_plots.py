@@ -14,7 +14,8 @@ import pytest
 
 from heapwright.report.forest import forest_svg, pairs_svg, removals_svg
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
-from heapwright.report.plots import count_outside_picture, course_svg, limits, memory_svg, search_svg, thinned
+from heapwright.report.memory_plot import memory_svg
+from heapwright.report.plots import count_outside_picture, course_svg, limits, search_svg, thinned
 from heapwright.report.proxy import proxy_svg
 from heapwright.study.view import StudyView
 

@@ -18,11 +18,11 @@ from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
 from heapwright.report.forest import forest_svg, margin_percent, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
+from heapwright.report.memory_plot import memory_svg
 from heapwright.report.plots import (
     allocators_of,
     count_outside_picture,
     course_svg,
-    memory_svg,
     search_svg,
     settings_text,
 )
