@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.cautions import warn_of_changes
+from heapwright.cli.common import add_pick_option
 from heapwright.cli.containers import add_container_option, opened_container
 from heapwright.errors import FAILED, NO_GAIN, UNDECIDED, UsageError
 from heapwright.terminal_text import say, visible, warn
@@ -57,11 +58,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY")
-    parser.add_argument(
-        "--pick",
-        choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
-    )
+    add_pick_option(parser)
     parser.add_argument(
         "--format", choices=_FORMATS, default="env", dest="fmt", help="what to paste it into (default: env)"
     )

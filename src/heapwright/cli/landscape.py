@@ -14,6 +14,7 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
     add_output_options,
+    add_study_option,
     add_workload_option,
     allocator_names,
     chosen_allocators,
@@ -84,9 +85,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--seed", type=positive, metavar="N", help="random seed of the order and the environment padding (default 1)"
     )
-    parser.add_argument(
-        "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
-    )
+    add_study_option(parser)
     add_workload_option(parser)
     add_command_options(parser)
     add_container_option(parser)

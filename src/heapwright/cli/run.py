@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from heapwright.cli.common import add_workload_option, read_inputs, read_workload
+from heapwright.cli.common import add_pick_option, add_workload_option, read_inputs, read_workload
 from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
@@ -37,11 +37,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("study", type=Path, metavar="STUDY")
     add_workload_option(parser, inputs="the first")
-    parser.add_argument(
-        "--pick",
-        choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
-    )
+    add_pick_option(parser)
     parser.set_defaults(run=run, takes_command=True)
 
 

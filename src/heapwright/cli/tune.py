@@ -21,6 +21,7 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
     add_output_options,
+    add_study_option,
     allocator_names,
     open_machines,
     open_workload,
@@ -87,9 +88,7 @@ def add_parser(verbs: Any) -> None:
         metavar="N|TIME",
         help="number of evaluations, or total time (200, 15m); default 96 evaluations within 10m",
     )
-    parser.add_argument(
-        "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
-    )
+    add_study_option(parser)
     parser.add_argument(
         "--same-program",
         action="store_true",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_command_options,
     add_output_options,
+    add_pick_option,
     open_workload,
     read_stdin,
     refuse_uncompared,
@@ -67,11 +68,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_command_options(parser)
     add_container_option(parser)
-    parser.add_argument(
-        "--pick",
-        choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
-    )
+    add_pick_option(parser)
     parser.add_argument(
         "--max-time", type=duration, default=600.0, metavar="TIME", help="maximum total time (90s, 10m; default 10m)"
     )
