@@ -211,8 +211,7 @@ def plot_comparison(comparison: Comparison, out: Path) -> None:
     Raises:
         OSError: `out` cannot be written.
     """
-    mpl = load_matplotlib("agg")
-    mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
+    load_matplotlib("agg")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 5), layout="constrained")

@@ -141,8 +141,7 @@ def plot_landscape(landscape: LandscapeResult, out: Path) -> None:
     Raises:
         OSError: `out` cannot be written.
     """
-    mpl = load_matplotlib("agg")
-    mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
+    load_matplotlib("agg")
     from matplotlib.figure import Figure
 
     plane = len(landscape.axes) == 2
