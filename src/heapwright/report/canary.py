@@ -13,7 +13,7 @@ from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
 from heapwright.terminal_text import counted, visible
-from heapwright.units import show_exactly
+from heapwright.units import percent_change, percent_interval, show_exactly
 
 
 def show_value(name: str, value: float | None) -> str:
@@ -33,8 +33,8 @@ def show_change(result: CanaryResult) -> str:
     """'−5.1 % [−6.0, −4.2]'; n/a before the first look."""
     if result.ratio is None or result.low is None or result.high is None:
         return "n/a"
-    change, low, high = (100 * (value - 1) for value in (result.ratio, result.low, result.high))
-    return f"{change:+.1f} % [{low:+.1f}, {high:+.1f}]".replace("-", "−")
+    change = f"{percent_change(result.ratio):+.1f} %".replace("-", "−")
+    return f"{change} {percent_interval(result.low, result.high)}"
 
 
 def canary_sentence(found: CanaryState) -> str:

@@ -29,7 +29,7 @@ from heapwright.report.point_labels import write_labels
 from heapwright.report.terminal import interval, ordered_picks
 from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.view import Confirmation, Evaluation, StudyView
-from heapwright.units import percent
+from heapwright.units import percent, percent_change
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,10 +51,6 @@ def settings_text(config: Config, default: Config) -> str:
     if config.allocator == default.allocator:
         return settings or "nothing set"
     return f"{config.allocator}: {settings}" if settings else config.allocator
-
-
-def _change(ratio: float) -> float:
-    return 100 * (ratio - 1)
 
 
 def thinned(found: Sequence[Evaluation], limit: int) -> list[Evaluation]:
@@ -96,7 +92,7 @@ def count_outside_picture(view: StudyView) -> int:
     shown = _drawable(view)
     keys = view.objectives[:2]
     tops = [_frame(view, shown, key)[1] for key in keys]
-    return sum(any(_change(e.ratios[k]) > top for k, top in zip(keys, tops, strict=True)) for e in shown)
+    return sum(any(percent_change(e.ratios[k]) > top for k, top in zip(keys, tops, strict=True)) for e in shown)
 
 
 def _frame(view: StudyView, shown: list[Evaluation], key: str) -> tuple[float, float]:
@@ -104,9 +100,9 @@ def _frame(view: StudyView, shown: list[Evaluation], key: str) -> tuple[float, f
 
     They include the front, the picks and their intervals, and other configurations that are not much worse.
     """
-    core = [_change(e.ratios[key]) for e in shown if e.on_front]
-    core += [_change(v) for p in view.picks.values() if key in p.confirmed for v in _ends(p.confirmed[key])]
-    return limits(core, [_change(e.ratios[key]) for e in shown])
+    core = [percent_change(e.ratios[key]) for e in shown if e.on_front]
+    core += [percent_change(v) for p in view.picks.values() if key in p.confirmed for v in _ends(p.confirmed[key])]
+    return limits(core, [percent_change(e.ratios[key]) for e in shown])
 
 
 def _described(view: StudyView) -> str:
@@ -154,7 +150,7 @@ class _Plane(NamedTuple):
 
     def place(self, e: Evaluation) -> tuple[float, float]:
         """Return x and y of an evaluation."""
-        return _change(e.ratios[self.x_key]), _change(e.ratios[self.y_key])
+        return percent_change(e.ratios[self.x_key]), percent_change(e.ratios[self.y_key])
 
 
 def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Figure, dict[str, str]]:
@@ -241,12 +237,12 @@ def _draw_picks(view: StudyView, plane: _Plane, axes: Axes) -> list[tuple[str, s
         cx, cy = pick.confirmed.get(plane.x_key), pick.confirmed.get(plane.y_key)
         if cx is None or cy is None:
             continue
-        x, y = _change(cx.ratio), _change(cy.ratio)
+        x, y = percent_change(cx.ratio), percent_change(cy.ratio)
         axes.errorbar(
             [x],
             [y],
-            xerr=[[max(0, x - _change(cx.low))], [max(0, _change(cx.high) - x)]],
-            yerr=[[max(0, y - _change(cy.low))], [max(0, _change(cy.high) - y)]],
+            xerr=[[max(0, x - percent_change(cx.low))], [max(0, percent_change(cx.high) - x)]],
+            yerr=[[max(0, y - percent_change(cy.low))], [max(0, percent_change(cy.high) - y)]],
             fmt=MARKER[pick.name],
             color=COLOUR[pick.name],
             markersize=8,
@@ -313,14 +309,14 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
     def draw(narrow: bool) -> tuple[Figure, dict[str, str]]:
         figure, (axes,) = figure_of(narrow, 3.4 if narrow else 3.6)
         tips: dict[str, str] = {}
-        changes = [_change(e.ratios[key]) for e in shown]
+        changes = [percent_change(e.ratios[key]) for e in shown]
         low, high = _frame(view, shown, key)
-        inside = [e for e in shown if _change(e.ratios[key]) <= high]
+        inside = [e for e in shown if percent_change(e.ratios[key]) <= high]
         several = len(allocators_of(view)) > 1
         drawn = [e for e in thinned(inside, MAX_POINTS) if not (several and e.on_front)]
         for found, look in _marker_styles(view, drawn, [e for e in inside if several and e.on_front], axes):
             for e in found:
-                axes.plot([e.number], [_change(e.ratios[key])], **look, gid=f"e{e.number}")
+                axes.plot([e.number], [percent_change(e.ratios[key])], **look, gid=f"e{e.number}")
                 tips[f"e{e.number}"] = _tip(view, e)
         numbers = [e.number for e in shown]
         axes.step(
@@ -336,9 +332,12 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
             if key not in pick.confirmed:
                 continue
             c = pick.confirmed[key]
-            reach = [[_change(c.ratio) - _change(c.low)], [_change(c.high) - _change(c.ratio)]]
+            reach = [
+                [percent_change(c.ratio) - percent_change(c.low)],
+                [percent_change(c.high) - percent_change(c.ratio)],
+            ]
             bar: dict[str, Any] = {"fmt": MARKER[pick.name], "color": COLOUR[pick.name], "markersize": 7, "capsize": 3}
-            axes.errorbar([after], [_change(c.ratio)], yerr=reach, **bar, label=f"{label} pick, confirmed")
+            axes.errorbar([after], [percent_change(c.ratio)], yerr=reach, **bar, label=f"{label} pick, confirmed")
         axes.set_ylim(low, high)
         axes.set_xlabel("configurations, in the order of the search")
         axes.set_title(f"{metric.label}, % change" + ("" if narrow else " (down is better)"), loc="left")
@@ -371,7 +370,7 @@ def course_svg(view: StudyView, anchor: str) -> str:
                 "color": ALLOCATORS[i % len(ALLOCATORS)],
                 "linestyle": ("-", "--", ":", "-.")[i % 4],
             }
-            xs, ys = stairs(numbers, [_change(v) for v in best[key]])
+            xs, ys = stairs(numbers, [percent_change(v) for v in best[key]])
             panels[0].step(xs, ys, where="post", linewidth=1.6, label=METRICS[key].label, **look)
         panels[0].set_title("best so far, % change", loc="left")
         panels[1].step(*stairs(numbers, volume), where="post", color=FRONT, linewidth=1.6)

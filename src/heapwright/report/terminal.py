@@ -18,7 +18,7 @@ from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, named
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, RequirementResult, StudyView
 from heapwright.terminal_text import visible
-from heapwright.units import percent
+from heapwright.units import percent, percent_interval
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
 
 def interval(c: Confirmation) -> str:
     """Return the confidence interval in per cent: '[−18.4, −15.9]'."""
-    return f"[{100 * (c.low - 1):+.1f}, {100 * (c.high - 1):+.1f}]".replace("-", "−")
+    return percent_interval(c.low, c.high)
 
 
 def ordered_picks(view: StudyView) -> list[tuple[str, Pick]]:
