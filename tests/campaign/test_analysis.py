@@ -30,7 +30,7 @@ from heapwright.campaign.analysis import (
     search_evaluations,
     size_of,
 )
-from heapwright.campaign.definition import Definition, PlannedSearch, Program, cells_of
+from heapwright.campaign.definition import Definition, PlannedSearch, Program, searches_of
 from heapwright.errors import HeapwrightError
 from heapwright.report import experiment as pages
 from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
@@ -103,24 +103,24 @@ def test_bars_join_what_is_not_told_apart() -> None:
 def analysis_of(tmp_path: Path, tuning: Callable[..., Tuning], objectives: tuple[str, ...]) -> Analysis:
     """Two methods with six seeds on a simulated program, on which only `local` comes to an end; one is unfinished."""
     definition = Definition(["random", "local"], [Program("toy", ["true"])], [20], 6, targets=[0.95, 0.85])
-    cells = cells_of(definition)
+    planned_searches = searches_of(definition)
     done = {}
-    for cell in cells[:-1]:
+    for planned in planned_searches[:-1]:
 
         def effect(settings: dict[str, str], _input: str) -> dict[str, float]:
             return {"cpu_s": 1.0 - 0.02 * len(settings)}
 
         options: dict[str, object] = {
             "allocator": "toy",
-            "method": cell.method,
-            "evaluations": cell.budget,
-            "seed": cell.seed,
+            "method": planned.method,
+            "evaluations": planned.budget,
+            "seed": planned.seed,
         }
         made = tuning(World(effect=effect), options={**options, "search_only": True, "objectives": objectives})
-        made.path = tmp_path / cell.file
+        made.path = tmp_path / planned.file
         made.go()
-        done[cell.file] = read_search(made.path)
-    return analyse(definition, cells, done)
+        done[planned.file] = read_search(made.path)
+    return analyse(definition, planned_searches, done)
 
 
 def test_a_whole_experiment(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
@@ -222,11 +222,11 @@ def test_p_is_never_smaller_than_the_number_of_searches_allows() -> None:
 def test_studies_of_other_objectives_are_not_mixed(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
     definition = Definition(["random"], [Program("toy", ["true"])], [3], 2)
     done = {}
-    for cell, objective in zip(cells_of(definition), ("cpu_s", "peak_rss_bytes"), strict=True):
+    for planned, objective in zip(searches_of(definition), ("cpu_s", "peak_rss_bytes"), strict=True):
         options = {"allocator": "toy", "method": "random", "evaluations": 3, "objectives": (objective,)}
         made = tuning(World(), options={**options, "search_only": True})
-        made.path = tmp_path / cell.file
+        made.path = tmp_path / planned.file
         made.go()
-        done[cell.file] = read_search(made.path)
+        done[planned.file] = read_search(made.path)
     with pytest.raises(HeapwrightError, match=r"toy-random-3-2\.study has other objectives \(peak_rss_bytes\)"):
-        analyse(definition, cells_of(definition), done)
+        analyse(definition, searches_of(definition), done)

@@ -40,14 +40,14 @@ class QualityCurve:
     """The quality of one search over its evaluations.
 
     Attributes:
-        cell: the search.
+        planned: the search.
         values: quality after 1, 2, … evaluations, up to the budget. A search that ended early keeps its last value.
         evaluations: configurations that were evaluated.
         infeasible: of these, how many crashed, timed out or changed the output.
         machines: the workers of a cluster that made its runs, as machine:process; empty if there was no cluster.
     """
 
-    cell: PlannedSearch
+    planned: PlannedSearch
     values: list[float]
     evaluations: int
     infeasible: int
@@ -56,7 +56,7 @@ class QualityCurve:
     @property
     def is_short(self) -> bool:
         """Whether it ended before its budget: its method had nothing more to propose."""
-        return self.evaluations < self.cell.budget
+        return self.evaluations < self.planned.budget
 
     @property
     def final(self) -> float:
@@ -127,7 +127,9 @@ class Analysis:
     def select(self, program: str, budget: int, method: str) -> list[QualityCurve]:
         """Return the searches of a program, budget and method, by seed."""
         return [
-            c for c in self.curves if (c.cell.program.name, c.cell.budget, c.cell.method) == (program, budget, method)
+            c
+            for c in self.curves
+            if (c.planned.program.name, c.planned.budget, c.planned.method) == (program, budget, method)
         ]
 
     @property
@@ -137,7 +139,7 @@ class Analysis:
 
     def groups(self) -> list[tuple[str, int]]:
         """Return the programs and budgets that have finished searches."""
-        return list(dict.fromkeys((c.cell.program.name, c.cell.budget) for c in self.curves))
+        return list(dict.fromkeys((c.planned.program.name, c.planned.budget) for c in self.curves))
 
 
 def a12(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -225,20 +227,20 @@ def bands(curves: Sequence[QualityCurve]) -> NDArray[np.float64]:
     return quartiles
 
 
-def curve_of(cell: PlannedSearch, runs: Sequence[EvaluationRun], objectives: Sequence[str]) -> QualityCurve:
+def curve_of(planned: PlannedSearch, runs: Sequence[EvaluationRun], objectives: Sequence[str]) -> QualityCurve:
     """Return the curve of a finished study.
 
     Args:
-        cell: the search.
+        planned: the search.
         runs: of its study.
         objectives: metric keys.
     """
     evaluations = search_evaluations(runs)
-    values = best_so_far(evaluations, objectives)[: cell.budget]
+    values = best_so_far(evaluations, objectives)[: planned.budget]
     start = 0.1 ** len(objectives) if len(objectives) > 1 else 1.0
-    values += [values[-1] if values else start] * (cell.budget - len(values))
+    values += [values[-1] if values else start] * (planned.budget - len(values))
     machines = dict.fromkeys(run.machine for run in runs if run.machine)
-    return QualityCurve(cell, values, len(evaluations), sum(not e.feasible for e in evaluations), tuple(machines))
+    return QualityCurve(planned, values, len(evaluations), sum(not e.feasible for e in evaluations), tuple(machines))
 
 
 def median_evaluations(curves: Sequence[QualityCurve], target: float, larger_is_better: bool) -> float | None:
@@ -313,27 +315,29 @@ def read_search(study: Path) -> FinishedSearch:
         )  # fmt: skip
 
 
-def analyse(definition: Definition, cells: Sequence[PlannedSearch], done: Mapping[str, FinishedSearch]) -> Analysis:
+def analyse(
+    definition: Definition, planned_searches: Sequence[PlannedSearch], done: Mapping[str, FinishedSearch]
+) -> Analysis:
     """Compare the finished searches.
 
     Args:
         definition: the experiment.
-        cells: all its searches.
+        planned_searches: all its searches.
         done: name of a finished search (`PlannedSearch.file`) → what its study has.
 
     Raises:
         HeapwrightError: two studies have different objectives.
     """
     curves, objectives = [], list[str]()
-    for cell in cells:
-        if cell.file in done:
-            search = done[cell.file]
+    for planned in planned_searches:
+        if planned.file in done:
+            search = done[planned.file]
             if objectives and search.objectives != objectives:
                 raise HeapwrightError(
-                    f"{cell.file} has other objectives ({', '.join(search.objectives)}) than the searches before it"
+                    f"{planned.file} has other objectives ({', '.join(search.objectives)}) than the searches before it"
                 )
             objectives = search.objectives
-            curves.append(curve_of(cell, search.runs, objectives))
+            curves.append(curve_of(planned, search.runs, objectives))
     larger = len(objectives) > 1
     return Analysis(
         definition,
@@ -342,8 +346,8 @@ def analyse(definition: Definition, cells: Sequence[PlannedSearch], done: Mappin
         curves,
         _comparisons(definition, curves, larger),
         ranks_of(definition.methods, curves, larger),
-        len(cells) - len(curves),
-        {c.cell.file: done[c.cell.file] for c in curves},
+        len(planned_searches) - len(curves),
+        {c.planned.file: done[c.planned.file] for c in curves},
     )
 
 
@@ -351,8 +355,8 @@ def _finals(curves: Sequence[QualityCurve]) -> dict[tuple[str, int], dict[str, l
     """Return (program, budget) → method → final qualities."""
     found: dict[tuple[str, int], dict[str, list[float]]] = {}
     for c in curves:
-        key = (c.cell.program.name, c.cell.budget)
-        found.setdefault(key, {}).setdefault(c.cell.method, []).append(c.final)
+        key = (c.planned.program.name, c.planned.budget)
+        found.setdefault(key, {}).setdefault(c.planned.method, []).append(c.final)
     return found
 
 

@@ -112,8 +112,8 @@ class PlannedSearch:
         return f"{self.program.name}-{self.method}-{self.budget}-{self.seed}.study"
 
 
-def cells_of(definition: Definition) -> list[PlannedSearch]:
-    """Return all cells. The seed varies most slowly, so that an unfinished experiment compares whole rows."""
+def searches_of(definition: Definition) -> list[PlannedSearch]:
+    """Return all searches. The seed varies most slowly, so that an unfinished experiment compares whole rows."""
     return [
         PlannedSearch(program, method, seed, budget)
         for seed in definition.seed_list

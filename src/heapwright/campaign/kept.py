@@ -34,11 +34,11 @@ class _StoredSearches(msgspec.Struct, forbid_unknown_fields=True):
     searches: dict[str, str] = {}
 
 
-def digests_of(cells: Sequence[PlannedSearch], definition: Definition, base: Path) -> dict[str, str]:
+def digests_of(planned_searches: Sequence[PlannedSearch], definition: Definition, base: Path) -> dict[str, str]:
     """Return `PlannedSearch.file` → a digest of what determines the search.
 
     Args:
-        cells: the searches.
+        planned_searches: the searches.
         definition: the experiment.
         base: the folder of the definition.
     """
@@ -50,14 +50,14 @@ def digests_of(cells: Sequence[PlannedSearch], definition: Definition, base: Pat
         return contents[name]
 
     found = {}
-    for cell in cells:
-        program = cell.program
+    for planned in planned_searches:
+        program = planned.program
         parts = [
-            cell.method, cell.seed, cell.budget, definition.minimize, definition.allocators, definition.preset,
+            planned.method, planned.seed, planned.budget, definition.minimize, definition.allocators, definition.preset,
             definition.confirm, [*definition.options, *program.options], program.command,
             content(program.workload) if program.workload else "", [content(trace) for trace in program.traces],
         ]  # fmt: skip
-        found[cell.file] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        found[planned.file] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return found
 
 

@@ -25,7 +25,7 @@ from heapwright import __version__
 from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import Allocator, get_allocator, ordinary_allocators
 from heapwright.campaign.definition import Definition, PlannedSearch
-from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_cell, title_of
+from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_search, title_of
 from heapwright.cluster.dask_runner import search_word
 from heapwright.cluster.pool import Member, Pool
 from heapwright.cluster.settings import read_settings
@@ -47,7 +47,7 @@ class _RunningSearch:
     """A search, and the worker and the process that run it."""
 
     number: int
-    cell: PlannedSearch
+    planned: PlannedSearch
     losses: int = 0
     member: Member | None = None
     process: subprocess.Popen[str] | None = None
@@ -119,9 +119,9 @@ def _timed(definition: Definition) -> bool:
     return any(METRICS[key].kind == "time" for key in keys)
 
 
-def run_cells_on(
+def run_searches_on(
     where: str,
-    cells: Sequence[PlannedSearch],
+    planned_searches: Sequence[PlannedSearch],
     definition: Definition,
     base: Path,
     folder: Path,
@@ -131,7 +131,7 @@ def run_cells_on(
 
     Args:
         where: the argument of `--cluster`.
-        cells: the searches.
+        planned_searches: the searches.
         definition: the experiment.
         base: the folder of the definition, in which commands run.
         folder: where the studies are.
@@ -142,12 +142,16 @@ def run_cells_on(
         KeyboardInterrupt: all completed runs are stored.
     """
     settings = read_settings(where)
-    todo = [_RunningSearch(number, cell) for number, cell in enumerate(cells, 1) if not is_done(folder / cell.file)]
+    todo = [
+        _RunningSearch(number, planned)
+        for number, planned in enumerate(planned_searches, 1)
+        if not is_done(folder / planned.file)
+    ]
     if not todo:
         return
     check_texts(os.environ)
     demands = demands_of(definition, base, folder)
-    with Pool(settings, note, kind_of(cells, folder)) as pool, tempfile.TemporaryDirectory() as logs:
+    with Pool(settings, note, kind_of(planned_searches, folder)) as pool, tempfile.TemporaryDirectory() as logs:
         fit = pool.start(demands.needs, "", os.environ.get("PATH"))
         note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
 
@@ -156,9 +160,9 @@ def run_cells_on(
             search.said = Path(logs) / f"{search.number}"
             more = ["--cluster", pool.address, "--worker", search.member.address]
             with search.said.open("w") as errors:
-                return start_cell(search.cell, definition, base, folder, more, errors)
+                return start_search(search.planned, definition, base, folder, more, errors)
 
-        _Distribution(pool, demands, todo, start, len(cells), note).run()
+        _Distribution(pool, demands, todo, start, len(planned_searches), note).run()
 
 
 class _Distribution:
@@ -230,10 +234,10 @@ class _Distribution:
     def _check(self, search: _RunningSearch, status: int) -> None:
         """Take note of a search that failed, and leave out those that would fail alike."""
         try:
-            check_end(search.cell, status, search.said.read_text(errors="replace"))
+            check_end(search.planned, status, search.said.read_text(errors="replace"))
         except HeapwrightError as error:
-            self._failures.add(search.cell, error)
-            self._todo = deque(s for s in self._todo if not self._failures.leaves_out(s.cell))
+            self._failures.add(search.planned, error)
+            self._todo = deque(s for s in self._todo if not self._failures.leaves_out(s.planned))
 
     def _is_gone(self, member: Member) -> bool:
         try:
@@ -246,10 +250,10 @@ class _Distribution:
         search.losses += 1
         if search.losses >= _MAX_LOSSES:
             raise HeapwrightError(
-                f"{search.cell.file}: its worker was lost {_MAX_LOSSES} times",
+                f"{search.planned.file}: its worker was lost {_MAX_LOSSES} times",
                 "check whether the program crashes its machine; the same command continues the experiment",
             )
-        self._note(f"worker {search.member.address} is lost: {search.cell.file} will go on on another")
+        self._note(f"worker {search.member.address} is lost: {search.planned.file} will go on on another")
         self._todo.appendleft(search)
 
     def _hand_out(self) -> None:
@@ -263,14 +267,16 @@ class _Distribution:
                 return
             self._todo.remove(search)
             search.member = member
-            self._note(f"{title_of(search.cell, search.number, self._count)}, on {member.machine} ({member.address})")
+            self._note(
+                f"{title_of(search.planned, search.number, self._count)}, on {member.machine} ({member.address})"
+            )
             search.process = self._start(search)
             self._running.append(search)
 
     def _next(self) -> _RunningSearch | None:
         """Return the next search that can begin; None if there is none."""
-        busy = {s.cell.program.name for s in self._running} & self._demands.single
-        return next((s for s in self._todo if s.cell.program.name not in busy), None)
+        busy = {s.planned.program.name for s in self._running} & self._demands.single
+        return next((s for s in self._todo if s.planned.program.name not in busy), None)
 
     def _end(self, searches: Sequence[_RunningSearch]) -> None:
         """Interrupt searches, and wait until they have ended. Their completed runs are stored."""
