@@ -74,7 +74,7 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status says whether the printed settings are proven to be a gain."""
     from heapwright.allocators.huge_pages import are_forbidden
-    from heapwright.report.apply import render
+    from heapwright.report.apply import render_config
     from heapwright.study.choose import chosen_pick, prediction_caution
     from heapwright.study.claim import is_proven
     from heapwright.study.load import load_view
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     platform = str(view.host.get("image_platform") or "") or None
     if command and not platform and are_forbidden(config.env) and (why := library_trouble(command[0])):
         warn(why)
-    text = render(config, args.fmt, command, claim, "" if platform else cwd, platform)
+    text = render_config(config, args.fmt, command, claim, "" if platform else cwd, platform)
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
     for r in pick.requirements if pick else []:
         if r.state != "kept":

@@ -300,7 +300,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
 
     from heapwright.study.choose import keep_choice
     from heapwright.study.load import view_of
-    from heapwright.study.store import open_study
+    from heapwright.study.store import open_writable_study
 
     if found.state == "undecided":
         return []
@@ -316,7 +316,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
         "requirements": [dataclasses.asdict(result) for result in found.requirements],
     }
     try:
-        with open_study(study) as store:
+        with open_writable_study(study) as store:
             store.update(verified=verified)
             keep_choice(store, view_of(store))
     except HeapwrightError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
-from heapwright.report.apply import render
+from heapwright.report.apply import render_config
 from heapwright.report.embedded import LONG_COMMAND, listed
 from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
 from heapwright.report.forest import forest_svg, margin_percent, pairs_svg, removals_svg, studies_svg
@@ -123,7 +123,7 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
 def _ways_to_apply(view: StudyView, pick: Pick | None) -> dict[str, Any]:
     """Return the lines to paste for the pick of the claim, and the commands that apply a study or run under it."""
     return {
-        "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
+        "paste": render_config(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
         "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
         "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
         "apply_pick": shlex.join(["heapwright", "apply", view.path, "--pick"]) + " NAME",

@@ -354,7 +354,7 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def open_study(path: Path) -> Store:
+def open_writable_study(path: Path) -> Store:
     """Opens a study for writing, made if new.
 
     Raises:

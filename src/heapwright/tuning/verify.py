@@ -43,7 +43,7 @@ from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
 from heapwright.study.policy import Policy, matters, requirements_of
 from heapwright.study.requirement import Requirement
-from heapwright.study.store import open_study
+from heapwright.study.store import open_writable_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.takeover_check import not_loaded
@@ -257,7 +257,7 @@ def _measure_pairs(
     look, interrupted = 0, False
     with (
         tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
-        open_study(Path(folder) / "verify.study") as store,
+        open_writable_study(Path(folder) / "verify.study") as store,
     ):
         default, choice = (store.config(c.allocator, c.settings, c.env) for c in configs)
         blocks = Blocks(store, LocalRunner(executor), options.seed, progress, Budget(max_s))
