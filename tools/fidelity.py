@@ -42,7 +42,7 @@ import programs
 from heapwright.allocators.registry import Allocator, get_allocator
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.trace.pack import pack
-from heapwright.trace.replay import Ready, make_ready, replay_environment, replay_once
+from heapwright.trace.replay import Ready, environment, make_ready, replay_once
 
 ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc2-nothp", "rpmalloc", "exgen", "snmalloc", "tbbmalloc")
 SETTINGS: tuple[dict[str, str], ...] = (
@@ -124,7 +124,7 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
     Returns peak and mean memory in bytes and CPU time in seconds; empty if the program failed.
     """
     base = {**os.environ, "LC_ALL": "C", **program.env}
-    env = replay_environment(config.allocator, config.settings, base)
+    env = environment(config.allocator, config.settings, base)
     if program.name in sample_servers.LOADS:
         found = sample_servers.run_program(program, env, folder)
         return {"peak_rss_bytes": found["peak"], "mean_rss_bytes": found["mean"], "cpu_s": found["cpu"]}
@@ -167,9 +167,9 @@ def mean_over_cpu(command: list[str], env: dict[str, str], folder: Path) -> tupl
     return weighted / before if before else 0.0, usage.ru_utime + usage.ru_stime
 
 
-def linked_replay_environment(config: Config, linked: str) -> dict[str, str]:
+def replay_environment(config: Config, linked: str) -> dict[str, str]:
     """The environment of a replay; `linked` is the malloc that the program is linked with, or empty."""
-    env = replay_environment(config.allocator, config.settings, os.environ)
+    env = environment(config.allocator, config.settings, os.environ)
     if linked and linked != config.allocator.preload:
         env["LD_PRELOAD"] = f"{config.allocator.preload or config.allocator.path}:{linked}"
     return env
@@ -177,7 +177,7 @@ def linked_replay_environment(config: Config, linked: str) -> dict[str, str]:
 
 def run_replay(ready: Ready, config: Config, linked: str) -> dict[str, float | None]:
     """Replays once; does not subtract the replayer's own memory, which is the same in all replays and cancels."""
-    replayed = replay_once(ready, MeterOptions(), linked_replay_environment(config, linked))
+    replayed = replay_once(ready, MeterOptions(), replay_environment(config, linked))
     if replayed.failure or replayed.report is None:
         print(f"replay of {ready.trace} under {config.name}: {replayed.failure}", file=sys.stderr)
         return {}

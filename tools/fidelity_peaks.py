@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.metrics import METRICS
-from heapwright.trace.replay import Ready, make_ready, replay_environment, replay_once
+from heapwright.trace.replay import Ready, environment, make_ready, replay_once
 
 if TYPE_CHECKING:
     from fidelity import Config, Program
@@ -31,7 +31,7 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
     """Runs a program once under the meter, a server under its load; returns its peaks, or nothing if it failed."""
     from sample_servers import LOADS
 
-    env = replay_environment(config.allocator, config.settings, {**os.environ, "LC_ALL": "C", **program.env})
+    env = environment(config.allocator, config.settings, {**os.environ, "LC_ALL": "C", **program.env})
     load = LOADS.get(program.name)
     client = threading.Thread(target=load, args=(lambda: None,)) if load else None
     if client:
@@ -48,7 +48,7 @@ def run_replay(ready: Ready, config: Config, linked: str) -> dict[str, float | N
     """Replays once; returns its peaks without the replayer's own memory, or nothing if the replay failed."""
     import fidelity
 
-    replayed = replay_once(ready, MeterOptions(massif=True), fidelity.linked_replay_environment(config, linked))
+    replayed = replay_once(ready, MeterOptions(massif=True), fidelity.replay_environment(config, linked))
     if replayed.failure:
         print(f"replay of {ready.trace} under {config.name}: {replayed.failure}", file=sys.stderr)
         return {}

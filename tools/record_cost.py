@@ -24,7 +24,7 @@ from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.trace.info import read_info
 from heapwright.trace.pack import Packed, native_program, pack
 from heapwright.trace.record import recording_environment
-from heapwright.trace.replay import make_ready, replay_environment, replay_once
+from heapwright.trace.replay import environment, make_ready, replay_once
 
 ROOT = Path(__file__).parents[1]
 PERL = (
@@ -146,7 +146,7 @@ def long_replay(trace: Path, folder: Path) -> None:
     (folder / "operations").unlink()
     print(f"made ready in {took:.0f} s with at most {peak:.0f} MiB: {size / 1e9:.1f} GB", flush=True)
     with make_ready(trace, folder) as ready:
-        replayed = replay_once(ready, MeterOptions(), replay_environment(get_allocator("glibc"), {}, os.environ))
+        replayed = replay_once(ready, MeterOptions(), environment(get_allocator("glibc"), {}, os.environ))
         if replayed.failure or replayed.report is None:
             raise SystemExit(replayed.failure)
         report = replayed.report

@@ -35,7 +35,7 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.trace.info import read_info
 from heapwright.trace.model import fit, synthesise
 from heapwright.trace.pack import native_program
-from heapwright.trace.replay import Replayed, make_ready, replay_environment, replay_once
+from heapwright.trace.replay import Replayed, environment, make_ready, replay_once
 
 ALLOCATORS = ("glibc", "jemalloc", "mimalloc2-nothp", "tcmalloc", "exgen", "reaper")
 OTHERS = ("perl", "xmllint", "python3-malloc", "sqlite3", "z3", "cc1plus")
@@ -64,7 +64,7 @@ def replays(trace: Path, allocators: list[str]) -> dict[str, dict[str, float]]:
     """Replays a trace once under each allocator, and returns its memory."""
     with make_ready(trace) as ready:
         return {
-            a: memory_of(replay_once(ready, MeterOptions(), replay_environment(get_allocator(a), {}, os.environ)))
+            a: memory_of(replay_once(ready, MeterOptions(), environment(get_allocator(a), {}, os.environ)))
             for a in allocators
         }
 
@@ -102,7 +102,7 @@ def study(program: fidelity.Program, args: argparse.Namespace, allocators: list[
     found["error"] = info.sample.peak_share if info.sample else None
     for allocator in allocators if not args.no_programs else []:
         base = {**os.environ, "LC_ALL": "C", **program.env}
-        env = replay_environment(get_allocator(allocator), {}, base)
+        env = environment(get_allocator(allocator), {}, base)
         runs = [sample_servers.run_program(program, env, args.folder) for _ in range(args.rounds)]
         found["program"][allocator] = {m: statistics.median(r[m] for r in runs) for m in MEMORY}
     return found

@@ -43,7 +43,7 @@ import spread_servers
 
 from heapwright.allocators.registry import find_allocators, get_allocator
 from heapwright.measure.meter import MeterOptions
-from heapwright.trace.replay import Ready, make_ready, replay_environment, replay_once
+from heapwright.trace.replay import Ready, environment, make_ready, replay_once
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = {
@@ -89,7 +89,7 @@ def variables(program: fidelity.Program, config: str) -> dict[str, str]:
     """Returns the whole environment of a configuration."""
     name, settings = CONFIGS[config]
     allocator = get_allocator(name)
-    env = replay_environment(allocator, settings, {**os.environ, "LC_ALL": "C", **program.env})
+    env = environment(allocator, settings, {**os.environ, "LC_ALL": "C", **program.env})
     if program.name in OWN and not allocator.preload:
         env["LD_PRELOAD"] = str(allocator.path)  # otherwise the program would have its own
     return env
@@ -150,7 +150,7 @@ def replayed(ready: Ready, config: str, loaded: bool) -> dict[str, float]:
     """
     name, settings = CONFIGS[config]
     allocator = get_allocator(name)
-    env = replay_environment(allocator, settings, os.environ)
+    env = environment(allocator, settings, os.environ)
     if ready.linked_malloc and name != "jemalloc":
         env["LD_PRELOAD"] = f"{allocator.preload or allocator.path}:{ready.linked_malloc}"
     done = replay_once(ready, MeterOptions(), env)

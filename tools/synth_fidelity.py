@@ -28,7 +28,7 @@ from heapwright.allocators.registry import get_allocator
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.info import read_info
 from heapwright.trace.model import Kind, fit, synthesise, to_text
-from heapwright.trace.replay import make_ready, replay_environment, replay_once
+from heapwright.trace.replay import environment, make_ready, replay_once
 
 ALLOCATORS = ("glibc", "jemalloc", "tcmalloc", "mimalloc2-nothp", "rpmalloc", "exgen")
 KINDS: tuple[Kind, ...] = ("windows", "rand-malloc")
@@ -63,7 +63,7 @@ def study(program: fidelity.Program, allocators: list[str], folder: Path, rounds
         with make_ready(path) as ready:
             for _ in range(rounds):
                 for allocator in allocators:
-                    env = replay_environment(get_allocator(allocator), {}, os.environ)
+                    env = environment(get_allocator(allocator), {}, os.environ)
                     replayed = replay_once(ready, MeterOptions(), env)
                     if replayed.failure or replayed.report is None:
                         raise SystemExit(f"{path} under {allocator}: {replayed.failure}")

@@ -10,7 +10,7 @@ import pytest
 from heapwright.allocators.registry import get_allocator, glibc_version
 from heapwright.allocators.user_settings import check_settings, conf_troubles, environment_troubles, tunables_troubles
 from heapwright.errors import UsageError
-from heapwright.trace.replay import replay_environment
+from heapwright.trace.replay import environment
 from tests import needs
 
 needs_glibc = needs.only_where(glibc_version() is not None, "run glibc")
@@ -169,11 +169,11 @@ def test_what_is_well_said_is_passed_over(env: dict[str, str]) -> None:
 def test_settings_of_the_command_line(name: str, settings: dict[str, str], complaint: str) -> None:
     needs.peer(name)
     with pytest.raises(UsageError, match=complaint):
-        replay_environment(get_allocator(name), settings, dict(os.environ))
+        environment(get_allocator(name), settings, dict(os.environ))
 
 
 def test_good_settings_of_the_command_line() -> None:
     allocator = get_allocator("exgen")
-    env = replay_environment(allocator, {"keep": "1048576"}, {})
+    env = environment(allocator, {"keep": "1048576"}, {})
     check_settings(allocator, {"keep": "1048576"}, env)
     assert env["EXGEN_OPTIONS"] == "keep=1048576"

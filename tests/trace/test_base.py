@@ -17,7 +17,7 @@ from heapwright.allocators.registry import get_allocator
 from heapwright.errors import UsageError
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.trace.base import PREDICTED, Measured, find_base, predict, read_measured
-from heapwright.trace.replay import make_ready, replay_environment, replay_once
+from heapwright.trace.replay import environment, make_ready, replay_once
 from tests import needs
 from tests.trace.recording import heapwright_record
 from tests.trace.test_pack import parse
@@ -65,12 +65,12 @@ def errors(trace: Path, command: list[str], allocator: str, *settings: dict[str,
     """The errors of the predicted peaks in bytes under an allocator with each of the settings."""
     name, glibc, found = get_allocator(allocator), get_allocator("glibc"), []
     with make_ready(trace) as ready:
-        default = peaks(command, replay_environment(glibc, {}, os.environ))
+        default = peaks(command, environment(glibc, {}, os.environ))
         program = Measured(command, {peak: {"median": value} for peak, value in default.items()})
         base = find_base(ready, program, MASSIF, "page", 1)
         assert set(base) == set(PEAKS)
         for chosen in settings:
-            env = replay_environment(name, chosen, os.environ)
+            env = environment(name, chosen, os.environ)
             predicted = predict(base, [replay_once(ready, MASSIF, env)])
             real = peaks(command, env)
             found.append({peak: predicted[peak] - real[peak] for peak in PEAKS})
@@ -113,7 +113,7 @@ def test_the_replayers_own_memory_is_in_no_prediction(tmp_path: Path) -> None:
     """More blocks that are live at once make its tables larger, and the program's memory not: nothing is touched."""
     trace = parse(tmp_path, "".join(f"{n} 0 malloc {n} 16\n{n} 0 usable_size {n}\n" for n in range(300_000)))
     with make_ready(trace) as ready:
-        done = replay_once(ready, MASSIF, replay_environment(get_allocator("glibc"), {}, os.environ))
+        done = replay_once(ready, MASSIF, environment(get_allocator("glibc"), {}, os.environ))
     assert done.report is not None
     assert done.report.own_rss_bytes > 300_000 * 8
     figures = done.metrics()
@@ -126,7 +126,7 @@ def test_the_replayers_own_memory_is_in_no_prediction(tmp_path: Path) -> None:
 def test_a_peak_that_misses_the_replayers_tables_is_not_known(tmp_path: Path) -> None:
     """A polling meter may read the heap of a short replay only before its tables are mapped; no figure is negative."""
     with make_ready(parse(tmp_path, "0 0 malloc 0 16\n")) as ready:
-        done = replay_once(ready, MASSIF, replay_environment(get_allocator("glibc"), {}, os.environ))
+        done = replay_once(ready, MASSIF, environment(get_allocator("glibc"), {}, os.environ))
     assert done.report is not None
     own = done.report.own_rss_bytes
     early = replace(done.run, metrics=done.run.metrics | {"peak_heap_bytes": own - 1.0, "peak_vm_bytes": own + 0.0})

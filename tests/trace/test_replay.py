@@ -18,7 +18,7 @@ import pytest
 from heapwright.allocators.registry import find_allocators, get_allocator
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.measure.meter import MeterOptions
-from heapwright.trace.replay import Reading, Report, make_ready, replay_environment, replay_once, workload
+from heapwright.trace.replay import Reading, Report, environment, make_ready, replay_once, workload
 from tests import needs
 from tests.command_server import SERVER, at_start
 from tests.trace.test_pack import parse
@@ -172,7 +172,7 @@ def test_a_faster_allocator_shifts_the_mean(tmp_path: Path) -> None:
 
 def test_readings_are_in_the_order_of_the_trace(tmp_path: Path) -> None:
     with make_ready(parse(tmp_path, random_text(6, 6000, 4))) as ready:
-        replayed = replay_once(ready, MeterOptions(), replay_environment(get_allocator("glibc"), {}, os.environ))
+        replayed = replay_once(ready, MeterOptions(), environment(get_allocator("glibc"), {}, os.environ))
         assert replayed.report is not None
         readings = replayed.report.readings
         assert 400 < len(readings) <= 502
@@ -194,7 +194,7 @@ def test_a_replay_has_the_libraries_its_program_has(tmp_path: Path) -> None:
         heapwright("record", "-q", "--force", "-o", tmp_path / "p.hwt", "--", tmp_path / "p")
         with make_ready(tmp_path / "p.hwt") as ready:
             found[source] = ready.libraries
-            replayed = replay_once(ready, MeterOptions(), replay_environment(get_allocator("glibc"), {}, os.environ))
+            replayed = replay_once(ready, MeterOptions(), environment(get_allocator("glibc"), {}, os.environ))
             assert replayed.failure == ""
     assert "libstdc++.so.6" in found["p.cpp"]
     assert found["p.c"] == []
@@ -336,10 +336,10 @@ def test_threads_that_never_appear_are_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_settings_of_all_kinds() -> None:
-    env = replay_environment(get_allocator("glibc"), {"top_pad": "4096", "SOME_VARIABLE": "x"}, {"A": "b"})
+    env = environment(get_allocator("glibc"), {"top_pad": "4096", "SOME_VARIABLE": "x"}, {"A": "b"})
     assert env == {"A": "b", "SOME_VARIABLE": "x", "GLIBC_TUNABLES": "glibc.malloc.top_pad=4096"}
     with pytest.raises(UsageError, match="top_pat"):
-        replay_environment(get_allocator("glibc"), {"top_pat": "1"}, {})
+        environment(get_allocator("glibc"), {"top_pat": "1"}, {})
 
 
 def test_a_recorded_program_replays(tmp_path: Path) -> None:

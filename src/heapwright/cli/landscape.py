@@ -150,7 +150,7 @@ def parse_ranges(texts: list[str], keys: list[str]) -> dict[str, tuple[int, int]
     return found
 
 
-def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
+def swept_axes(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
     """Return the axes that the command line asks for, as complete axis texts.
 
     Raises:
@@ -204,7 +204,7 @@ def _metric_of(args: argparse.Namespace) -> str:
 
 def _study_options(args: argparse.Namespace, allocator: Allocator, metric: str) -> dict[str, Any]:
     """Return the options of the study that the command line sets."""
-    given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
+    given: dict[str, Any] = {"allocator": allocator.name, "axes": swept_axes(args, allocator)}
     given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
     if args.massif or metric == "massif_peak_bytes":
         given["massif"], given["massif_by"] = True, args.massif or "emulation"

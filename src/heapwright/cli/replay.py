@@ -104,11 +104,11 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.allocators.loader_trace import check_loaded
     from heapwright.allocators.registry import get_allocator
     from heapwright.trace.base import find_base, read_measured
-    from heapwright.trace.replay import command, make_ready, replay_environment, replay_once
+    from heapwright.trace.replay import command, environment, make_ready, replay_once
 
     measured = read_measured(args.base) if getattr(args, "base", None) else None
     allocator = get_allocator(args.allocator)
-    env = replay_environment(allocator, parse_settings(args.settings), os.environ)
+    env = environment(allocator, parse_settings(args.settings), os.environ)
     options = meter_options(args)
     with make_ready(args.trace) as ready:
         check_loaded(allocator, command(ready)[0], env)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heapwright.allocators.space import Point
-from heapwright.search.moves import Dimension, dimensions_of
+from heapwright.search.moves import Axis, axes_of
 from heapwright.search.protocol import Observation, Setup
 from heapwright.search.scalar import Weights, directions, scalar
 from heapwright.search.sobol import SPECIAL_SHARE, UNSET_SHARE, level
@@ -26,7 +26,7 @@ _MAX_GROWTH = 8  # largest factor of the population over restarts
 _WORST = 1e6  # cost of an infeasible point: above every log ratio
 
 
-def coordinate(value: int, axis: Dimension) -> float:
+def coordinate(value: int, axis: Axis) -> float:
     """Return the centre of the interval that `sobol.level` decodes as this value."""
     if value == 0:
         return axis.unset / 2
@@ -44,7 +44,7 @@ class CmaEs:
 
     def __init__(self, setup: Setup) -> None:
         self._space = setup.space
-        self._axes = dimensions_of(setup.space)
+        self._axes = axes_of(setup.space)
         self._rng = np.random.default_rng([setup.seed, 4])
         self._weights = directions(setup.objectives)
         self._growth = [1] * len(self._weights)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from heapwright.allocators.space import Point
 from heapwright.search import pareto
-from heapwright.search.moves import dimensions_of, draw_unseen, mutate, scattered
+from heapwright.search.moves import axes_of, draw_unseen, mutate, scattered
 from heapwright.search.protocol import BATCH, Observation, Setup
 from heapwright.search.sobol import points_from_cube, sobol_cube
 
@@ -43,7 +43,7 @@ class GaussianProcess:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._space = setup.space
-        self._axes = dimensions_of(setup.space)
+        self._axes = axes_of(setup.space)
         self._rng = np.random.default_rng([setup.seed, 5])
         self._costs: dict[Point, tuple[float, ...] | None] = {setup.space.default: (0.0,) * setup.objectives}
         self._costs |= {o.point: o.costs for o in setup.known}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heapwright.allocators.space import Param, Point
-from heapwright.search.moves import change_at, dimensions_of, draw_unseen, mutate, scattered
+from heapwright.search.moves import axes_of, change_at, draw_unseen, mutate, scattered
 from heapwright.search.protocol import BATCH, Observation, Setup
 from heapwright.search.scalar import Weights, directions, scalar, scalar_noise
 
@@ -59,7 +59,7 @@ class Local:
 
     def __init__(self, setup: Setup) -> None:
         self._space = setup.space
-        self._axes = dimensions_of(setup.space)
+        self._axes = axes_of(setup.space)
         self._rng = np.random.default_rng([setup.seed, 2])
         default = setup.space.default
         self._seen: dict[Point, tuple[float, ...] | None] = {default: (0.0,) * setup.objectives}
@@ -156,7 +156,7 @@ class Magpie:
 
     def __init__(self, setup: Setup) -> None:
         self._space = setup.space
-        self._axes = dimensions_of(setup.space)
+        self._axes = axes_of(setup.space)
         self._rng = np.random.default_rng([setup.seed, 3])
         self._best, self._cost = setup.space.default, 0.0
         self._seen = {setup.space.default}

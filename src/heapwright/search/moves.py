@@ -22,7 +22,7 @@ _CHANGES = 100
 
 
 @dataclass(frozen=True)
-class Dimension:
+class Axis:
     """One dimension of a space.
 
     Attributes:
@@ -38,20 +38,17 @@ class Dimension:
     unset: float = UNSET_SHARE
 
 
-def dimensions_of(space: Space) -> tuple[Dimension, ...]:
+def axes_of(space: Space) -> tuple[Axis, ...]:
     """Return the dimensions of a space: gates, then parameters."""
-    gates = [Dimension(1)] * len(space.gates)
+    gates = [Axis(1)] * len(space.gates)
     shares = [0.0 if p.spec.always else UNSET_SHARE for p in space.params]
     return (
         *gates,
-        *(
-            Dimension(len(p.levels), p.specials, p.spec.type == "int", u)
-            for p, u in zip(space.params, shares, strict=True)
-        ),
+        *(Axis(len(p.levels), p.specials, p.spec.type == "int", u) for p, u in zip(space.params, shares, strict=True)),
     )
 
 
-def changed(axis: Dimension, value: int, rng: np.random.Generator) -> int:
+def changed(axis: Axis, value: int, rng: np.random.Generator) -> int:
     """Draw another value of a dimension: unset, a special value, or a geometric step up or down.
 
     Args:
@@ -94,12 +91,12 @@ def change_at(space: Space, point: Point, at: int, value: int) -> Point:
     return changed_point
 
 
-def mutate(space: Space, axes: tuple[Dimension, ...], point: Point, rng: np.random.Generator) -> Point:
+def mutate(space: Space, axes: tuple[Axis, ...], point: Point, rng: np.random.Generator) -> Point:
     """Return the point with one random setting changed; the same point if no change with an effect was found.
 
     Args:
         space: the search space.
-        axes: its dimensions (`dimensions_of`).
+        axes: its dimensions (`axes_of`).
         point: the point to mutate.
         rng: the random generator.
     """
@@ -112,12 +109,12 @@ def mutate(space: Space, axes: tuple[Dimension, ...], point: Point, rng: np.rand
     return point
 
 
-def scattered(space: Space, axes: tuple[Dimension, ...], rng: np.random.Generator) -> Point:
+def scattered(space: Space, axes: tuple[Axis, ...], rng: np.random.Generator) -> Point:
     """Draw a random point with the distribution of Sobol points: gates open, each setting unset half of the time.
 
     Args:
         space: the search space.
-        axes: its dimensions (`dimensions_of`).
+        axes: its dimensions (`axes_of`).
         rng: the random generator.
     """
     gates = len(space.gates)
@@ -127,13 +124,13 @@ def scattered(space: Space, axes: tuple[Dimension, ...], rng: np.random.Generato
 
 
 def draw_unseen(
-    space: Space, axes: tuple[Dimension, ...], seen: set[Point], count: int, rng: np.random.Generator
+    space: Space, axes: tuple[Axis, ...], seen: set[Point], count: int, rng: np.random.Generator
 ) -> list[Point]:
     """Draw up to `count` distinct random points that are not in `seen`; fewer if 400 draws find no more.
 
     Args:
         space: the search space.
-        axes: its dimensions (`dimensions_of`).
+        axes: its dimensions (`axes_of`).
         seen: points to avoid.
         count: how many points to draw.
         rng: the random generator.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from heapwright.allocators.space import Point
-from heapwright.search.moves import dimensions_of, draw_unseen
+from heapwright.search.moves import axes_of, draw_unseen
 from heapwright.search.protocol import BATCH, Observation, Setup
 
 
@@ -20,7 +20,7 @@ class Random:
 
     def __init__(self, setup: Setup) -> None:
         self._space = setup.space
-        self._axes = dimensions_of(setup.space)
+        self._axes = axes_of(setup.space)
         self._rng = np.random.default_rng([setup.seed, 6])
         self._seen = {o.point for o in setup.known}
 

@@ -90,9 +90,9 @@ def find_base(ready: Ready, program: Measured, options: MeterOptions, touch: Any
         HeapwrightError: a replay failed, or the recorded malloc is not on this machine.
     """
     from heapwright.allocators.registry import get_allocator
-    from heapwright.trace.replay import replay_environment, replay_once
+    from heapwright.trace.replay import environment, replay_once
 
-    env = replay_environment(get_allocator("glibc"), {}, os.environ)
+    env = environment(get_allocator("glibc"), {}, os.environ)
     if ready.own_malloc:
         env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), ready.own_malloc]))
     done = [replay_once(ready, options, env, touch) for _ in range(runs)]

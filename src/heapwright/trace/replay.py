@@ -365,7 +365,7 @@ def workload(ready: Ready, touch: Touch = "page") -> Workload:
     return from_command(command(ready, touch))
 
 
-def replay_environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
     """Returns the whole environment of a replay under an allocator.
 
     Args:
@@ -410,7 +410,7 @@ def replay_once(
     Args:
         ready: the trace.
         options: of the meter.
-        env: the whole environment, as `replay_environment` returns it.
+        env: the whole environment, as `environment` returns it.
         touch: which bytes of blocks the replay writes to: none, one per page, or all.
         stop: ends the replay when another thread sets it.
         real_pace: make each call at its recorded time.
