@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
-from heapwright.canary.blocks import SAMPLES_PER_BLOCK, Blocks
-from heapwright.canary.judge import FIRST_LOOK, judge
+from heapwright.canary.blocks import SAMPLES_PER_BLOCK, RatioSeries
+from heapwright.canary.judge import FIRST_LOOK, judge_number
 
 EVERY_S = 5.0
 MARGIN = 0.01
@@ -101,7 +101,7 @@ def instance(kind: Kind, count: int, rng: np.random.Generator) -> np.ndarray:
     return log
 
 
-def simulate(kind: Kind, hours: float, rng: np.random.Generator) -> Blocks:
+def simulate(kind: Kind, hours: float, rng: np.random.Generator) -> RatioSeries:
     """One canary."""
     count = int(hours * PER_HOUR) // SAMPLES_PER_BLOCK * SAMPLES_PER_BLOCK
     at = np.arange(count) / PER_HOUR
@@ -112,7 +112,7 @@ def simulate(kind: Kind, hours: float, rng: np.random.Generator) -> Blocks:
         sides.append(np.array([block_means(np.exp(log)) for log in logs]))
     up = ~np.isnan(sides[0]).all(axis=0) & ~np.isnan(sides[1]).all(axis=0)
     control, treatment = sides[0][:, up], sides[1][:, up]
-    blocks = Blocks()
+    blocks = RatioSeries()
     blocks.times = ((np.flatnonzero(up) + 0.5) * EVERY_S * SAMPLES_PER_BLOCK).tolist()
     blocks.control, blocks.treatment = np.nanmean(control, axis=0).tolist(), np.nanmean(treatment, axis=0).tolist()
     blocks.instances = (rows(control), rows(treatment))
@@ -131,12 +131,13 @@ def rows(side: np.ndarray) -> list[list[float | None]]:
     return [[None if np.isnan(value) else float(value) for value in row] for row in side.T]
 
 
-def first_claim(blocks: Blocks) -> tuple[str, int] | None:
+def first_claim(blocks: RatioSeries) -> tuple[str, int] | None:
     """The first claim of a difference at any look, and the number of blocks it took."""
     count = FIRST_LOOK
     while count <= len(blocks.times):
         instances = (blocks.instances[0][:count], blocks.instances[1][:count])
-        found = judge(Blocks(blocks.times[:count], blocks.control[:count], blocks.treatment[:count], instances), MARGIN)
+        seen = RatioSeries(blocks.times[:count], blocks.control[:count], blocks.treatment[:count], instances)
+        found = judge_number(seen, MARGIN)
         if found.verdict in ("lower", "higher"):
             return found.verdict, count
         if found.verdict == "same":  # the canary ends with this claim

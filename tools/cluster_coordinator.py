@@ -92,14 +92,14 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
     from heapwright.experiment.blocks import Blocks
     from heapwright.measure.meter import MeterOptions
     from heapwright.report.progress import SilentProgress
-    from heapwright.study.store import open_study
+    from heapwright.study.store import open_writable_study
     from heapwright.workload.execute import Executor
     from heapwright.workload.model import Input, Workload, WorkloadFile
 
     inputs = (Input("one"),)
     workload = Workload(WorkloadFile(command=["sh"]), folder, inputs)
     needs = needs_of(workload, [], folder)
-    with Pool(Settings(ADDRESS), print, None) as pool, open_study(folder / "s.study") as store:
+    with Pool(Settings(ADDRESS), print, None) as pool, open_writable_study(folder / "s.study") as store:
         while (fit := pool.start(needs, "", None)) < count:
             print(f"{fit} workers", flush=True)
             time.sleep(1)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from heapwright.campaign.analysis import Analysis, a12, analyse, rank_sum_p, read_search
-from heapwright.campaign.definition import cells_of, load_definition
+from heapwright.campaign.definition import load_definition, searches_of
 from heapwright.campaign.run import is_done
 from heapwright.experiment.stats import ALPHA, holm
 from heapwright.report.experiment import quality_name, ranks_text
@@ -102,9 +102,10 @@ def main() -> None:
     definition = load_definition(args.file)
     for budget in definition.budgets:
         part = msgspec.structs.replace(definition, budgets=[budget])
-        cells = cells_of(part)
-        done = {cell.file: read_search(args.folder / cell.file) for cell in cells if is_done(args.folder / cell.file)}
-        sys.stdout.write(show(analyse(part, cells, done), budget) + "\n")
+        planned_searches = searches_of(part)
+        files = [planned.file for planned in planned_searches]
+        done = {name: read_search(args.folder / name) for name in files if is_done(args.folder / name)}
+        sys.stdout.write(show(analyse(part, planned_searches, done), budget) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from papers_tables import workloads
 
 from heapwright.campaign.analysis import a12, rank_sum_p
-from heapwright.campaign.definition import cells_of, load_definition
+from heapwright.campaign.definition import load_definition, searches_of
 from heapwright.campaign.run import is_done
 from heapwright.experiment.configuration import DEFAULT_ID
 from heapwright.experiment.phases import Phase
@@ -126,20 +126,21 @@ def confirm(file: Path, folder: Path, jobs: int = 1) -> list[list[str]]:
     definition = load_definition(file)
     against = definition.against
     rows = [["program", "method", "searches", "replays predict", "Massif says", "below −0.5 %", "A12", "p", "best"]]
-    cells = [cell for cell in cells_of(definition) if is_done(folder / cell.file)]
-    names = [p.name for p in definition.program if any(c.program.name == p.name for c in cells)]
+    planned_searches = [planned for planned in searches_of(definition) if is_done(folder / planned.file)]
+    names = [p.name for p in definition.program if any(c.program.name == p.name for c in planned_searches)]
     for name, workload in workloads(file.parent / Path(definition.program[0].traces[0]).parent / "inputs", names):
         massif = Massif(workload, folder / f"{name}.massif.json")
-        picked = [(cell, best_of(folder / cell.file)) for cell in cells if cell.program.name == name]
+        own = [planned for planned in planned_searches if planned.program.name == name]
+        picked = [(planned, best_of(folder / planned.file)) for planned in own]
         massif.measure([{}, *(best.env for _, best in picked)], jobs)
         default = massif.peak({})
         if default is None:
             continue
         found: dict[str, list[tuple[float, float, Best]]] = {}
-        for cell, best in picked:
+        for planned, best in picked:
             peak = massif.peak(best.env)
             real = math.nan if peak is None else peak / default - 1
-            found.setdefault(cell.method, []).append((0.0 - best.saved / default, real, best))
+            found.setdefault(planned.method, []).append((0.0 - best.saved / default, real, best))
         rows += _rows(name, found, against)
     return rows
 

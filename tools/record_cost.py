@@ -23,9 +23,8 @@ from heapwright.allocators.registry import get_allocator
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.trace.info import read_info
 from heapwright.trace.pack import Packed, native_program, pack
-from heapwright.trace.record import environment
-from heapwright.trace.replay import environment as replay_environment
-from heapwright.trace.replay import make_ready, replay_once
+from heapwright.trace.record import recording_environment
+from heapwright.trace.replay import environment, make_ready, replay_once
 
 ROOT = Path(__file__).parents[1]
 PERL = (
@@ -77,7 +76,7 @@ def cost(name: str, command: list[str], pairs: int, folder: Path) -> str:
         without.append(cpu(command, dict(os.environ)))
         shutil.rmtree(raw, ignore_errors=True)
         raw.mkdir()
-        with_it.append(cpu(command, environment(raw, None, True, os.environ)))
+        with_it.append(cpu(command, recording_environment(raw, None, True, os.environ)))
     file, packed = busiest(raw)
     ratio = statistics.median(b / a for a, b in zip(without, with_it, strict=True))
     used = file.stat().st_size - 65536
@@ -95,7 +94,8 @@ def long_run(events: int, folder: Path) -> None:
     raw.mkdir()
     command = [programs(folder)["churn"][0], str(int(events / 2.36))]
     begin = time.monotonic()
-    process = subprocess.Popen(command, env=environment(raw, None, True, os.environ), stdout=subprocess.DEVNULL)
+    env = recording_environment(raw, None, True, os.environ)
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     seen = []
     while process.poll() is None:
         try:
@@ -146,7 +146,7 @@ def long_replay(trace: Path, folder: Path) -> None:
     (folder / "operations").unlink()
     print(f"made ready in {took:.0f} s with at most {peak:.0f} MiB: {size / 1e9:.1f} GB", flush=True)
     with make_ready(trace, folder) as ready:
-        replayed = replay_once(ready, MeterOptions(), replay_environment(get_allocator("glibc"), {}, os.environ))
+        replayed = replay_once(ready, MeterOptions(), environment(get_allocator("glibc"), {}, os.environ))
         if replayed.failure or replayed.report is None:
             raise SystemExit(replayed.failure)
         report = replayed.report

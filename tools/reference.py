@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from heapwright.cli.main import build_parser, groups_of
+from heapwright.cli.main import build_parser, verbs_by_group
 from heapwright.cli.parser import verbs_of
 from heapwright.metrics import METRICS
 
@@ -44,7 +44,7 @@ def verbs() -> dict[str, str]:
     parser = build_parser()
     known = verbs_of(parser)
     pages, index = {}, [HEAD]
-    for group, names in groups_of(parser).items():
+    for group, names in verbs_by_group(parser).items():
         page = f"verbs/{group}.md"
         index += [f"\n## {group.capitalize()}\n", "| | |\n|---|---|"]
         index += [f"| [{name}]({page}#{name}) | {_cell(known[name].description or '')} |" for name in names]

@@ -27,7 +27,7 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from record_cost import PERL, busiest, cpu, programs
 
-from heapwright.trace.record import environment
+from heapwright.trace.record import recording_environment
 from heapwright.trace.sampling import DEFAULT_PERCENT, Sampling
 
 REQUESTS = 50_000
@@ -113,7 +113,7 @@ def main() -> None:
             for pair in range(args.n):
                 shutil.rmtree(raw, ignore_errors=True)
                 raw.mkdir()
-                both = {False: dict(os.environ), True: environment(raw, None, True, os.environ, sampling)}
+                both = {False: dict(os.environ), True: recording_environment(raw, None, True, os.environ, sampling)}
                 took = {with_it: run(both[with_it]) for with_it in ((False, True) if pair % 2 else (True, False))}
                 ratios.append(took[True] / took[False])
                 seconds.append(took[False])
@@ -127,7 +127,7 @@ def main() -> None:
             source.write_text(LOOP)
             subprocess.run(["gcc", "-O1", "-o", folder / "loop", source], check=True)
             more = []
-            for env in (dict(os.environ), environment(folder, None, True, os.environ, sampling)):
+            for env in (dict(os.environ), recording_environment(folder, None, True, os.environ, sampling)):
                 more.append(instructions(folder / "loop", env, 2) - instructions(folder / "loop", env, 1))
             print(
                 f"\nA malloc and a free: {more[0] / 1e6:.1f} instructions without, {more[1] / 1e6:.1f} with the sample."
@@ -140,7 +140,7 @@ def main() -> None:
                 shutil.rmtree(raw, ignore_errors=True)
                 raw.mkdir()
                 unthinned = Sampling(rate=rate, max_bytes=args.max_size, max_percent=0)
-                with_it = misses(churn, environment(raw, None, True, os.environ, unthinned))
+                with_it = misses(churn, recording_environment(raw, None, True, os.environ, unthinned))
                 print(f"| 1 in {rate} | {with_it:,} | {with_it / plain:.3f} |")
 
 

@@ -31,9 +31,19 @@ def show_seconds(value: float) -> str:
     return f"{value / 3600:.1f} h" if abs(value) < 48 * 3600 else f"{value / 86400:.1f} d"
 
 
+def percent_change(ratio: float) -> float:
+    """The change that a ratio stands for, in per cent: 0.828 → −17.2."""
+    return 100 * (ratio - 1)
+
+
 def percent(ratio: float) -> str:
     """The change that a ratio stands for: 0.828 → '−17.2%'."""
-    return f"{100 * (ratio - 1):+.1f}%".replace("-", "−")
+    return f"{percent_change(ratio):+.1f}%".replace("-", "−")
+
+
+def percent_interval(low: float, high: float) -> str:
+    """The changes that the ends of a ratio's interval stand for: 0.816, 0.841 → '[−18.4, −15.9]'."""
+    return f"[{percent_change(low):+.1f}, {percent_change(high):+.1f}]".replace("-", "−")
 
 
 def show_latency(seconds: float) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.allocators.effect import can_ask, effective
-from heapwright.allocators.embedded import describe, find_embedded, why_not
+from heapwright.allocators.embedded import embedded_name, find_embedded, why_not
 from heapwright.allocators.registry import get_allocator
 from heapwright.allocators.user_settings import environment_troubles
 from tests import needs
@@ -110,7 +110,7 @@ def test_the_program_is_asked_before_its_main(
     path = build(LIKE_MIMALLOC)
     found = find_embedded(path)
     assert found is not None
-    assert (found.name, found.version, describe(found)) == ("mimalloc", "3.1.4", "mimalloc 3.1.4")
+    assert (found.name, found.version, embedded_name(found)) == ("mimalloc", "3.1.4", "mimalloc 3.1.4")
     assert [p.key for p in found.space(threads=True).params] == ["purge_delay"], "what this very mimalloc knows"
     spec = found.file.allocator
     assert effective(spec, path, {"purge_delay": "7"}, {"MIMALLOC_PURGE_DELAY": "7"}) == {"purge_delay": "7"}

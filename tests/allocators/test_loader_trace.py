@@ -12,7 +12,7 @@ import pytest
 
 from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.registry import get_allocator
-from heapwright.allocators.takeover import providers, verdict
+from heapwright.allocators.takeover import providers, takeover_failure
 from tests import needs
 from tests.conftest import PROGRAMS
 
@@ -46,15 +46,15 @@ def test_the_program_does_not_run(trace: Callable[..., list[set[tuple[str, str]]
 
 def test_a_preloaded_allocator_is_seen_to_take_over(trace: Callable[..., list[set[tuple[str, str]]]]) -> None:
     library = get_allocator("exgen").preload
-    assert verdict(library, sys.executable, trace(sys.executable, "exgen")) == ""
-    assert verdict(library, sys.executable, trace(sys.executable)) != ""
+    assert takeover_failure(library, sys.executable, trace(sys.executable, "exgen")) == ""
+    assert takeover_failure(library, sys.executable, trace(sys.executable)) != ""
 
 
 def test_of_a_script_the_interpreter_is_asked(trace: Callable[..., list[set[tuple[str, str]]]], tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(f"#!{sys.executable}\nraise SystemExit(1)\n")
     script.chmod(0o755)
-    assert verdict(get_allocator("reaper").preload, str(script), trace(script, "reaper")) == ""
+    assert takeover_failure(get_allocator("reaper").preload, str(script), trace(script, "reaper")) == ""
 
 
 def test_a_library_that_brings_malloc(

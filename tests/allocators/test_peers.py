@@ -13,7 +13,7 @@ import pytest
 
 from heapwright.allocators import peers
 from heapwright.allocators.registry import find_allocators, get_allocator
-from heapwright.allocators.takeover import bindings, others_than, verdict, watch_environment
+from heapwright.allocators.takeover import bindings, others_than, takeover_failure, watch_environment
 from heapwright.errors import UsageError
 
 
@@ -86,24 +86,24 @@ def test_a_build_id_is_what_readelf_says(library: Path) -> None:
 
 def test_an_allocator_that_took_over(library: Path, tmp_path: Path) -> None:
     found = bound([sys.executable, "-c", "pass"], tmp_path / "a", LD_PRELOAD=str(library))
-    assert verdict(str(library), sys.executable, found) == ""
+    assert takeover_failure(str(library), sys.executable, found) == ""
 
 
 def test_a_program_at_a_fixed_address(library: Path, program: Callable[..., Path], tmp_path: Path) -> None:
     """It lends malloc an address of its own to the libraries it is linked with, as Debian's python3 does."""
     fixed = str(program("takes_malloc", "-no-pie", "-fno-pie"))
     found = bound([fixed], tmp_path / "a", LD_PRELOAD=str(library))
-    assert verdict(str(library), fixed, found) == ""
+    assert takeover_failure(str(library), fixed, found) == ""
     (tmp_path / "libbroken.so").write_text("not a library")
     found = bound([fixed], tmp_path / "b", LD_PRELOAD=str(tmp_path / "libbroken.so"))
-    assert verdict(str(tmp_path / "libbroken.so"), fixed, found).startswith("not loaded: malloc is bound to /")
+    assert takeover_failure(str(tmp_path / "libbroken.so"), fixed, found).startswith("not loaded: malloc is bound to /")
 
 
 def test_an_allocator_that_was_dropped(tmp_path: Path) -> None:
     broken = tmp_path / "libbroken.so"
     broken.write_text("not a library")
     found = bound(["perl", "-e", "1"], tmp_path / "a", LD_PRELOAD=str(broken))
-    assert verdict(str(broken), "perl", found).startswith("not loaded: malloc is bound to /")
+    assert takeover_failure(str(broken), "perl", found).startswith("not loaded: malloc is bound to /")
 
 
 def test_helpers_of_a_script_decide_nothing_about_the_program_that_it_becomes(library: Path) -> None:
@@ -118,10 +118,10 @@ def test_a_program_that_ignores_preloading(library: Path, program: Callable[...,
     static = str(program("moody", "-static"))
     found = bound([static], tmp_path / "a", LD_PRELOAD=str(library))
     assert found == []
-    assert verdict(str(library), static, found) == "not loaded: the program is statically linked"
+    assert takeover_failure(str(library), static, found) == "not loaded: the program is statically linked"
 
 
 def test_a_program_with_a_malloc_of_its_own(library: Path, program: Callable[..., Path], tmp_path: Path) -> None:
     own = str(program("bump_malloc", "-DWITH_MAIN", "-rdynamic"))
     found = bound([own], tmp_path / "a", LD_PRELOAD=str(library))
-    assert verdict(str(library), own, found) == "not loaded: the program defines its own malloc"
+    assert takeover_failure(str(library), own, found) == "not loaded: the program defines its own malloc"

@@ -16,7 +16,7 @@ from scipy.stats import mannwhitneyu
 
 from heapwright.campaign.analysis import (
     Analysis,
-    Curve,
+    QualityCurve,
     a12,
     analyse,
     bands,
@@ -30,7 +30,7 @@ from heapwright.campaign.analysis import (
     search_evaluations,
     size_of,
 )
-from heapwright.campaign.definition import Cell, Definition, Program, cells_of
+from heapwright.campaign.definition import Definition, PlannedSearch, Program, searches_of
 from heapwright.errors import HeapwrightError
 from heapwright.report import experiment as pages
 from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
@@ -41,9 +41,9 @@ from ..study.fakes import World
 PROGRAM = Program("p", ["true"])
 
 
-def curves(values: dict[str, list[float]], program: str = "p", budget: int = 3) -> list[Curve]:
+def curves(values: dict[str, list[float]], program: str = "p", budget: int = 3) -> list[QualityCurve]:
     return [
-        Curve(Cell(Program(program, ["true"]), method, seed, budget), [1.0, v, v], 3, 0)
+        QualityCurve(PlannedSearch(Program(program, ["true"]), method, seed, budget), [1.0, v, v], 3, 0)
         for method, finals in values.items()
         for seed, v in enumerate(finals, 1)
     ]
@@ -63,9 +63,9 @@ def test_sizes_are_those_of_vargha_and_delaney() -> None:
 
 
 def test_evaluations_to_a_target_are_counted() -> None:
-    curve = Curve(Cell(PROGRAM, "m", 1, 4), [1.0, 0.97, 0.97, 0.9], 4, 0)
+    curve = QualityCurve(PlannedSearch(PROGRAM, "m", 1, 4), [1.0, 0.97, 0.97, 0.9], 4, 0)
     assert [evaluations_to(curve, t, False) for t in (1.0, 0.97, 0.95, 0.9, 0.8)] == [1, 2, 4, 4, None]
-    grows = Curve(Cell(PROGRAM, "m", 1, 3), [0.01, 0.02, 0.05], 3, 0)
+    grows = QualityCurve(PlannedSearch(PROGRAM, "m", 1, 3), [0.01, 0.02, 0.05], 3, 0)
     assert [evaluations_to(grows, t, True) for t in (0.02, 0.06)] == [2, None]
 
 
@@ -103,24 +103,24 @@ def test_bars_join_methods_that_do_not_differ() -> None:
 def analysis_of(tmp_path: Path, tuning: Callable[..., Tuning], objectives: tuple[str, ...]) -> Analysis:
     """Two methods with six seeds on a simulated program, on which only `local` comes to an end; one is unfinished."""
     definition = Definition(["random", "local"], [Program("toy", ["true"])], [20], 6, targets=[0.95, 0.85])
-    cells = cells_of(definition)
+    planned_searches = searches_of(definition)
     done = {}
-    for cell in cells[:-1]:
+    for planned in planned_searches[:-1]:
 
         def effect(settings: dict[str, str], _input: str) -> dict[str, float]:
             return {"cpu_s": 1.0 - 0.02 * len(settings)}
 
         options: dict[str, object] = {
             "allocator": "toy",
-            "method": cell.method,
-            "evaluations": cell.budget,
-            "seed": cell.seed,
+            "method": planned.method,
+            "evaluations": planned.budget,
+            "seed": planned.seed,
         }
         made = tuning(World(effect=effect), options={**options, "search_only": True, "objectives": objectives})
-        made.path = tmp_path / cell.file
+        made.path = tmp_path / planned.file
         made.go()
-        done[cell.file] = read_search(made.path)
-    return analyse(definition, cells, done)
+        done[planned.file] = read_search(made.path)
+    return analyse(definition, planned_searches, done)
 
 
 def test_an_experiment_is_analysed_from_its_studies(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
@@ -176,7 +176,7 @@ def test_infeasible_evaluations_change_nothing(tuning: Callable[..., Tuning]) ->
     runs = read_search(made.path).runs
     assert best_so_far(search_evaluations(runs), ["cpu_s"]) == [1.0] * 10
     assert best_so_far(search_evaluations(runs), ["cpu_s", "peak_rss_bytes"]) == pytest.approx([0.01] * 10)
-    curve = curve_of(Cell(PROGRAM, "random", 1, 15), runs, ["cpu_s", "peak_rss_bytes"])
+    curve = curve_of(PlannedSearch(PROGRAM, "random", 1, 15), runs, ["cpu_s", "peak_rss_bytes"])
     assert (len(curve.values), curve.infeasible, curve.is_short) == (15, 10, True)
     assert math.isclose(curve.final, 0.01)
 
@@ -200,8 +200,8 @@ def test_later_stages_do_not_change_the_quality(tuning: Callable[..., Tuning]) -
 
 
 def test_the_median_counts_the_searches_that_did_not_reach_the_target() -> None:
-    def three(*values: list[float]) -> list[Curve]:
-        return [Curve(Cell(PROGRAM, "m", seed, 3), v, 3, 0) for seed, v in enumerate(values, 1)]
+    def three(*values: list[float]) -> list[QualityCurve]:
+        return [QualityCurve(PlannedSearch(PROGRAM, "m", seed, 3), v, 3, 0) for seed, v in enumerate(values, 1)]
 
     never, late, early = [1.0, 1.0, 1.0], [1.0, 1.0, 0.9], [0.9, 0.9, 0.9]
     assert median_evaluations(three(never, late, early), 0.9, False) == 3
@@ -222,11 +222,11 @@ def test_p_is_never_smaller_than_the_number_of_searches_allows() -> None:
 def test_studies_of_other_objectives_are_not_mixed(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
     definition = Definition(["random"], [Program("toy", ["true"])], [3], 2)
     done = {}
-    for cell, objective in zip(cells_of(definition), ("cpu_s", "peak_rss_bytes"), strict=True):
+    for planned, objective in zip(searches_of(definition), ("cpu_s", "peak_rss_bytes"), strict=True):
         options = {"allocator": "toy", "method": "random", "evaluations": 3, "objectives": (objective,)}
         made = tuning(World(), options={**options, "search_only": True})
-        made.path = tmp_path / cell.file
+        made.path = tmp_path / planned.file
         made.go()
-        done[cell.file] = read_search(made.path)
+        done[planned.file] = read_search(made.path)
     with pytest.raises(HeapwrightError, match=r"toy-random-3-2\.study has other objectives \(peak_rss_bytes\)"):
-        analyse(definition, cells_of(definition), done)
+        analyse(definition, searches_of(definition), done)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.campaign.definition import Cell, cells_of, load_definition
+from heapwright.campaign.definition import PlannedSearch, load_definition, searches_of
 from heapwright.campaign.run import words_of
 from heapwright.errors import UsageError
 
@@ -33,13 +33,13 @@ def base(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def cells(base: Path, text: str = TEXT) -> list[Cell]:
+def planned_searches(base: Path, text: str = TEXT) -> list[PlannedSearch]:
     (base / "e.toml").write_text(text)
-    return cells_of(load_definition(base / "e.toml"))
+    return searches_of(load_definition(base / "e.toml"))
 
 
 def test_recordings_take_the_place_of_a_command(base: Path) -> None:
-    perl, _, true, _ = cells(base)
+    perl, _, true, _ = planned_searches(base)
     definition = load_definition(base / "e.toml")
     words = words_of(perl, definition, base, base / "s.study")
     at = words.index("--trace")
@@ -52,14 +52,14 @@ def test_recordings_take_the_place_of_a_command(base: Path) -> None:
 
 def test_a_preset_is_searched_on_a_recording(base: Path) -> None:
     preset = TEXT.replace('minimize = ["mean_rss"]', 'preset = "landscape2025"')
-    perl, *_ = cells(base, preset)
+    perl, *_ = planned_searches(base, preset)
     words = words_of(perl, load_definition(base / "e.toml"), base, base / "s.study")
     assert words[words.index("--preset") + 1] == "landscape2025"
     assert "--minimize" not in words, "the preset's objectives count"
 
 
 def test_a_single_recording_is_a_text(base: Path) -> None:
-    one, *_ = cells(base, TEXT.replace('["perl.hwt", "perl.model"]', '"perl.hwt"'))
+    one, *_ = planned_searches(base, TEXT.replace('["perl.hwt", "perl.model"]', '"perl.hwt"'))
     assert one.program.traces == ["perl.hwt"]
 
 
@@ -81,5 +81,5 @@ def test_a_single_recording_is_a_text(base: Path) -> None:
 def test_an_invalid_definition_is_refused(base: Path, old: str, new: str, message: str) -> None:
     assert old in TEXT
     with pytest.raises(UsageError) as refused:
-        cells(base, TEXT.replace(old, new))
+        planned_searches(base, TEXT.replace(old, new))
     assert message.replace("{base}", str(base)) in refused.value.message

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.campaign.definition import Cell, cells_of, load_definition
+from heapwright.campaign.definition import PlannedSearch, load_definition, searches_of
 from heapwright.campaign.kept import digests_of, exclusive_folder, finished, renew
 from heapwright.errors import HeapwrightError
 from heapwright.workload.model import Input
@@ -41,8 +41,8 @@ def base(tmp_path: Path, tuning: Callable[..., Tuning]) -> Path:
 def digests(base: Path, text: str = TEXT) -> dict[str, str]:
     (base / "e.toml").write_text(text)
     definition = load_definition(base / "e.toml")
-    cells: list[Cell] = cells_of(definition)
-    return digests_of(cells, definition, base)
+    planned_searches: list[PlannedSearch] = searches_of(definition)
+    return digests_of(planned_searches, definition, base)
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, RatioSeries, all_blocks, restarts
 from heapwright.canary.instances import InstanceReading, can_read_pss, check_identity, read_instance
-from heapwright.canary.judge import FIRST_LOOK, judge
+from heapwright.canary.judge import FIRST_LOOK, judge_number
 from heapwright.canary.run import judge_samples, take_samples
-from heapwright.canary.samples import Header, Sample, SampleFile, read_samples
+from heapwright.canary.samples import Header, InstancesSample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.report.canary import extent, notes, sentence
+from heapwright.report.canary import canary_sentence, extent, notes
 from tests import needs
 
 HEADER = Header(["1"], ["2"], 1.0, False)
@@ -54,7 +54,7 @@ def claims(rho: float, gain: float, series: int, count: int) -> float:
     for _ in range(series):
         values = [v + math.log1p(gain) for v in noise(rng, count, rho, 0.02)]
         looks = [FIRST_LOOK << k for k in range(8) if FIRST_LOOK << k <= count]
-        made += any(judge(blocks_of(values[:n]), 0.01).verdict in ("lower", "higher") for n in looks)
+        made += any(judge_number(blocks_of(values[:n]), 0.01).verdict in ("lower", "higher") for n in looks)
     return made / series
 
 
@@ -70,15 +70,15 @@ def test_a_gain_is_found_within_an_hour() -> None:
 
 def test_each_verdict_follows_from_its_blocks() -> None:
     rng = random.Random(1)
-    assert judge(blocks_of([]), 0.01).verdict == "open"
-    assert judge(blocks_of([0.1] * (FIRST_LOOK - 1)), 0.01).ratio is None, "no look yet"
-    lower = judge(blocks_of(noise(rng, 60, 0, 0.01)[:60]), 0.05)
+    assert judge_number(blocks_of([]), 0.01).verdict == "open"
+    assert judge_number(blocks_of([0.1] * (FIRST_LOOK - 1)), 0.01).ratio is None, "no look yet"
+    lower = judge_number(blocks_of(noise(rng, 60, 0, 0.01)[:60]), 0.05)
     assert lower.verdict == "same"
-    gain = judge(blocks_of([v - 0.1 for v in noise(rng, 60, 0, 0.01)]), 0.01)
+    gain = judge_number(blocks_of([v - 0.1 for v in noise(rng, 60, 0, 0.01)]), 0.01)
     assert gain.verdict == "lower"
     assert gain.ratio == pytest.approx(math.exp(-0.1), abs=0.01)
     assert (gain.low or 0) < (gain.ratio or 0) < (gain.high or 0) < 1
-    climbing = judge(blocks_of([0.005 * i + v for i, v in enumerate(noise(rng, 60, 0, 0.01))]), 0.01)
+    climbing = judge_number(blocks_of([0.005 * i + v for i, v in enumerate(noise(rng, 60, 0, 0.01))]), 0.01)
     assert climbing.verdict == "drifting"
     assert climbing.drift == pytest.approx(0.005 * 60, rel=0.1)
 
@@ -86,7 +86,7 @@ def test_each_verdict_follows_from_its_blocks() -> None:
 def test_a_load_that_both_share_cancels() -> None:
     rng = random.Random(2)
     load = noise(rng, 60, 0.95, 0.5)
-    found = judge(blocks_of([v - 0.05 for v in noise(rng, 60, 0, 0.005)], load), 0.01)
+    found = judge_number(blocks_of([v - 0.05 for v in noise(rng, 60, 0, 0.005)], load), 0.01)
     assert found.verdict == "lower"
 
 
@@ -100,18 +100,18 @@ def test_differences_between_instances_widen_the_interval() -> None:
             found.instances[1].append([t * (1 - spread), t * (1 + spread)])
         return found
 
-    alike, unlike = judge(two_each(0.0001), 0.01), judge(two_each(0.2), 0.01)
+    alike, unlike = judge_number(two_each(0.0001), 0.01), judge_number(two_each(0.2), 0.01)
     assert (alike.verdict, alike.between) == ("lower", True)
     assert unlike.verdict == "open", "the instances of a group differ by more than the groups"
 
 
-def samples_of(count: int, restart_at: int = -1) -> list[Sample]:
+def samples_of(count: int, restart_at: int = -1) -> list[InstancesSample]:
     """Samples of two instances; the second takes half the memory and a tenth of a CPU, and may restart."""
     found = []
     for i in range(count):
         since = i - restart_at if 0 <= restart_at <= i else i
         found.append(
-            Sample(
+            InstancesSample(
                 1000.0 + i,
                 [InstanceReading(5.0, 100 * MIB, 0.2 * i, 10.0 * i, 1)],
                 [InstanceReading(9.0 if since != i else 6.0, 50 * MIB, 0.1 * since, 5.0 * since, 1)],
@@ -147,11 +147,14 @@ def test_blocks_without_a_ratio_are_counted_and_named() -> None:
 
 def test_before_the_first_look_it_says_when_that_is() -> None:
     found = judge_samples(HEADER, samples_of(1), 0.0, 0.01)
-    assert sentence(found) == "No claim yet: the first look comes after 15 blocks of 12 s = 3 min, without warm-ups."
+    assert (
+        canary_sentence(found)
+        == "No claim yet: the first look comes after 15 blocks of 12 s = 3 min, without warm-ups."
+    )
     assert extent(found) == "1 sample; 0 blocks so far."
     assert extent(judge_samples(HEADER, samples_of(13), 0.0, 0.01)) == "13 samples in 12.00 s; 1 block so far."
     found = judge_samples(HEADER, samples_of(12 * FIRST_LOOK + 1), 0.0, 0.01)
-    assert "first look" not in sentence(found)
+    assert "first look" not in canary_sentence(found)
     assert extent(found) == (
         "181 samples in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95 %)."
     )
@@ -159,7 +162,9 @@ def test_before_the_first_look_it_says_when_that_is() -> None:
 
 def test_notes_tell_of_ages_and_of_values_of_groups() -> None:
     groups = Header(["1", "2"], ["3", "4"], 1.0, False, {"p99": "x"})
-    samples = [Sample(s.time, s.control * 2, s.treatment * 2, s.numbers) for s in samples_of(2 * SAMPLES_PER_BLOCK)]
+    samples = [
+        InstancesSample(s.time, s.control * 2, s.treatment * 2, s.numbers) for s in samples_of(2 * SAMPLES_PER_BLOCK)
+    ]
     lines = notes(judge_samples(groups, samples, 0, 0.01))
     assert [line for line in lines if line.startswith("Each group has one value of p99.")]
     assert not [line for line in lines if "longer than" in line], "4 s are less than the canary has run"
@@ -322,7 +327,7 @@ def test_a_process_that_takes_over_an_id_is_another_instance(tmp_path: Path) -> 
                 with pytest.raises(HeapwrightError, match="its id is now another process's"):
                     check_identity([name], {name: first.started}, "--control")
                 header = Header([name], ["1"], 0.05, False)
-                before = Sample(time.time(), [first], [first])
+                before = InstancesSample(time.time(), [first], [first])
                 with SampleFile(tmp_path / "canary.jsonl", header) as file:
                     file.before = [before]
                     samples = take_samples(file, header, {}, lambda found: len(found) > 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.cluster.job_files import run_one
+from heapwright.cluster.job_files import run_planned_block
 from tests.system.conftest import Heapwright
 
 from .test_losses import evaluations
@@ -66,7 +66,7 @@ def test_a_search_on_replays_through_files(shell: Shell, program: Callable[..., 
         replayed = replayed or (shell.folder / "jobs/traces").exists()
         for number in range(left):
             if number or not first:
-                run_one(shell.folder / "jobs", number)
+                run_planned_block(shell.folder / "jobs", number)
         first = False
         left = shell.count("collect", "jobs")
     assert replayed

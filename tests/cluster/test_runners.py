@@ -19,7 +19,7 @@ from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Runner, Work
+from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor
@@ -67,7 +67,7 @@ def make(machines: Machines, tmp_path: Path) -> Make:
     return lambda script: machines.for_program(shell(script, tmp_path), timed=False)
 
 
-def results(runner: Runner, *works: Work) -> list[Result]:
+def results(runner: Runner, *works: Work) -> list[JobResult]:
     for work in works:
         runner.submit(work)
     with closing(runner.results()) as found:

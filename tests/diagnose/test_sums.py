@@ -9,7 +9,7 @@ from rich.console import Console
 
 from heapwright.diagnose.advice import MIB, advise
 from heapwright.diagnose.diagnosis import Diagnosis, divide, figures_of, together
-from heapwright.report.diagnosis import head, rows_of, show_diagnosis
+from heapwright.report.diagnosis import head, rows_of_parts, show_diagnosis
 
 ARENAS = 40 * MIB
 HEAP = {"resident_bytes": ARENAS, "releasable_bytes": 30 * MIB, "free_pages_bytes": 20 * MIB, "mapped_bytes": 50 * MIB}
@@ -42,7 +42,7 @@ def test_blocks_with_their_own_mapping_are_of_malloc(resident: int | None, expec
     found = process(1, "glibc 2.36", heap, managed="v8")
     assert found.division.mapped == expected * MIB
     assert found.division.other == found.figures.managed_resident == (60 - expected) * MIB
-    assert sum(value for _, value in rows_of(found)) == found.division.total == 104 * MIB
+    assert sum(value for _, value in rows_of_parts(found)) == found.division.total == 104 * MIB
     assert ("mapped one by one" in text_of(found)) == (expected > 0)
     assert "V8 heap, and other private memory" in text_of(found)
 
@@ -54,7 +54,7 @@ def test_mapped_blocks_are_at_most_the_private_memory() -> None:
 def test_processes_with_different_mallocs() -> None:
     each = (process(1, "glibc 2.36", HEAP), process(2, "jemalloc", None))
     whole = together(each)
-    rows = dict(rows_of(whole))
+    rows = dict(rows_of_parts(whole))
     assert sum(rows.values()) == whole.division.total == 208 * MIB
     assert rows["heap: free whole pages"] == 20 * MIB
     assert rows["other private memory"] == 110 * MIB

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 from heapwright.experiment.records import PhaseStart, StoredRun
-from heapwright.experiment.runner import Result, Work, run_work
+from heapwright.experiment.runner import JobResult, Work, run_work
 from heapwright.measure.meter import Run
 from heapwright.metrics import NUMERIC
 from heapwright.workload.execute import Outcome
@@ -91,7 +91,7 @@ class FakeRunner:
         """See `Runner`."""
         self.batches[-1].append(work)
 
-    def results(self) -> Generator[Result]:
+    def results(self) -> Generator[JobResult]:
         """See `Runner`."""
         for work in self.batches[-1]:
             yield from run_work(work, self.program)

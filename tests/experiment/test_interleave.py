@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.experiment.interleave import PAD_BYTES, random_order, random_pad, run_batches, submitted
-from heapwright.experiment.runner import Job, Result, Work
+from heapwright.experiment.runner import Job, JobResult, Work
 from heapwright.workload.model import Input
 
 from .fakes import FakeProgram, FakeRunner
@@ -44,7 +44,7 @@ def test_batches_are_made_after_the_results_of_earlier_ones() -> None:
         seen.append(f"make {number}")
         return work(number)
 
-    def take(result: Result) -> None:
+    def take(result: JobResult) -> None:
         seen.append(f"take {result.job.block}.{result.job.config}")
 
     run_batches(runner, 3, make, take)

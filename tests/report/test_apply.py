@@ -16,7 +16,7 @@ from heapwright.cli.main import main
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.stats import Verdict
-from heapwright.report.apply import FORMATS, docker_quote, render, systemd_quote
+from heapwright.report.apply import FORMATS, docker_quote, render_config, systemd_quote
 from tests import needs
 
 from . import views
@@ -60,7 +60,7 @@ def sh(script: str, folder: Path, **env: str) -> bytes:
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_shell_reads_the_very_value(value: str, tmp_path: Path) -> None:
-    (tmp_path / "settings").write_text(render(hostile(value), "env", [], CLAIM) + "\n")
+    (tmp_path / "settings").write_text(render_config(hostile(value), "env", [], CLAIM) + "\n")
     found = environment(sh('eval "$(cat settings)"; env -0', tmp_path))
     assert (found["TOY"], found["MALLOC_CONF"]) == (value, f"a:{value}")
     assert [p.name for p in tmp_path.iterdir()] == ["settings"], "something in it was run"
@@ -68,7 +68,7 @@ def test_a_shell_reads_the_very_value(value: str, tmp_path: Path) -> None:
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
 def test_any_value_survives_a_shell(value: str) -> None:
-    found = environment(sh(render(hostile(value), "env", [], CLAIM) + "\nenv -0", Path("/")))
+    found = environment(sh(render_config(hostile(value), "env", [], CLAIM) + "\nenv -0", Path("/")))
     assert found["TOY"] == value
 
 
@@ -78,7 +78,7 @@ def test_any_value_survives_a_shell(value: str) -> None:
 def test_a_wrapper_without_a_command_asks_for_one(tmp_path: Path) -> None:
     """A study of recordings does not know the program's command."""
     wrapper = tmp_path / "wrapper"
-    wrapper.write_text(render(hostile("a"), "shell", [], CLAIM) + "\n")
+    wrapper.write_text(render_config(hostile("a"), "shell", [], CLAIM) + "\n")
     done = subprocess.run(["/bin/sh", str(wrapper)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"usage: {wrapper} COMMAND ARGS...\n")
     done = subprocess.run(
@@ -89,7 +89,7 @@ def test_a_wrapper_without_a_command_asks_for_one(tmp_path: Path) -> None:
 
 def wrapper(folder: Path, chosen: Config, command: list[str], cwd: str = "") -> Path:
     path = folder / "wrapper"
-    path.write_text(render(chosen, "shell", command, CLAIM, cwd) + "\n")
+    path.write_text(render_config(chosen, "shell", command, CLAIM, cwd) + "\n")
     path.chmod(0o755)
     return path
 
@@ -153,7 +153,7 @@ def test_a_batch_script_exports_and_starts(value: str, tmp_path: Path) -> None:
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\n[ "$1" = --export=ALL ] || exit 9\nshift\nexec "$@"\n')
     srun.chmod(0o755)
-    script = render(hostile(value), "slurm", ["printf", "%s|%s", "a b", value], CLAIM)
+    script = render_config(hostile(value), "slurm", ["printf", "%s|%s", "a b", value], CLAIM)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     out = subprocess.run(["bash", "-c", script], env=env, capture_output=True, check=True).stdout.decode()
     assert out == f"a b|{value}"
@@ -169,7 +169,7 @@ def test_a_batch_script_works_from_any_directory(tmp_path: Path) -> None:
     srun.chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     for cwd, seen in ((tmp_path, tmp_path), (tmp_path / "gone", Path("/"))):
-        script = render(TUNED, "slurm", ["pwd"], CLAIM, str(cwd))
+        script = render_config(TUNED, "slurm", ["pwd"], CLAIM, str(cwd))
         out = subprocess.run(["bash", "-c", script], env=env, capture_output=True, check=True, cwd="/").stdout.decode()
         assert out == f"{seen}\n"
 
@@ -210,7 +210,7 @@ def test_any_value_survives_systemds_rules(value: str) -> None:
 
 
 def test_a_drop_in_for_a_service() -> None:
-    lines = render(TUNED, "systemd", [], CLAIM).splitlines()
+    lines = render_config(TUNED, "systemd", [], CLAIM).splitlines()
     body = [line for line in lines if not line.startswith("#")]
     assert body == ["[Service]", 'Environment="GLIBC_TUNABLES=glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0"']
 
@@ -218,7 +218,7 @@ def test_a_drop_in_for_a_service() -> None:
 @needs.with_command("systemd-analyze")
 def test_systemd_itself_accepts_it(tmp_path: Path) -> None:
     unit = tmp_path / "toy.service"
-    unit.write_text(render(hostile('it\'s 100% "$HOME"'), "systemd", [], CLAIM) + "\nExecStart=/bin/true\n")
+    unit.write_text(render_config(hostile('it\'s 100% "$HOME"'), "systemd", [], CLAIM) + "\nExecStart=/bin/true\n")
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     assert "Environment" not in done.stderr
 
@@ -241,11 +241,11 @@ def test_values_are_quoted_for_docker(text: str, expected: str) -> None:
 
 def test_a_dockerfile_cannot_hold_a_line_break() -> None:
     with pytest.raises(HeapwrightError, match="a Dockerfile cannot hold a value with a line break"):
-        render(hostile("a\nRUN rm -rf /"), "docker", [], CLAIM)
+        render_config(hostile("a\nRUN rm -rf /"), "docker", [], CLAIM)
 
 
 def test_a_dockerfile_line() -> None:
-    lines = render(TUNED, "docker", [], CLAIM).splitlines()
+    lines = render_config(TUNED, "docker", [], CLAIM).splitlines()
     assert lines[0].startswith("# heapwright ")
     assert lines[1:] == ['ENV GLIBC_TUNABLES="glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0"']
 
@@ -255,7 +255,7 @@ def test_a_dockerfile_line() -> None:
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_json_reads_back(value: str) -> None:
-    found = json.loads(render(hostile(value), "json", [], CLAIM))
+    found = json.loads(render_config(hostile(value), "json", [], CLAIM))
     assert found["schema_version"] == 1
     assert found["settings"] == {"key": value}
     assert found["env"]["TOY"] == value
@@ -264,7 +264,7 @@ def test_json_reads_back(value: str) -> None:
 
 @pytest.mark.parametrize("fmt", sorted(set(FORMATS) - {"json"}))
 def test_the_claim_stays_in_one_comment(fmt: str) -> None:
-    lines = render(TUNED, fmt, ["true"], CLAIM).splitlines()
+    lines = render_config(TUNED, fmt, ["true"], CLAIM).splitlines()
     (said,) = [line for line in lines if "17.2%" in line]
     assert said.startswith("-- heapwright " if fmt == "lmod" else "# heapwright ")
     assert said.endswith("$(touch pwned)")
@@ -272,7 +272,7 @@ def test_the_claim_stays_in_one_comment(fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", sorted(FORMATS))
 def test_without_a_proven_gain_no_setting_is_printed(fmt: str, tmp_path: Path) -> None:
-    text = render(Config(1, "glibc", {}, {}), fmt, ["true"], "No proven improvement: keep the default.")
+    text = render_config(Config(1, "glibc", {}, {}), fmt, ["true"], "No proven improvement: keep the default.")
     assert "keep the default" in text
     assert "GLIBC_TUNABLES" not in text
     if fmt in ("env", "systemd", "docker", "compose", "kubernetes", "supervisord"):

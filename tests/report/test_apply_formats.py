@@ -18,7 +18,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.configuration import Config
 from heapwright.files import file_sha256
 from heapwright.platforms import INSIDE, host_platform
-from heapwright.report.apply import FORMATS, render
+from heapwright.report.apply import FORMATS, render_config
 from tests import needs
 
 from .test_apply import CLAIM, HOSTILE, environment, hostile, sh
@@ -42,7 +42,7 @@ def test_the_command_line_offers_every_format() -> None:
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_compose_reads_the_very_value(value: str) -> None:
-    found = yaml.safe_load(render(hostile(value), "compose", [], CLAIM))
+    found = yaml.safe_load(render_config(hostile(value), "compose", [], CLAIM))
     (service,) = found["services"].values()
     assert expanded(service["environment"]["TOY"]) == value
     assert "volumes" not in service
@@ -50,7 +50,7 @@ def test_compose_reads_the_very_value(value: str) -> None:
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_kubernetes_reads_the_very_value(value: str) -> None:
-    found = yaml.safe_load(render(hostile(value), "kubernetes", [], CLAIM))["spec"]["template"]["spec"]
+    found = yaml.safe_load(render_config(hostile(value), "kubernetes", [], CLAIM))["spec"]["template"]["spec"]
     (container,) = found["containers"]
     assert {each["name"]: expanded(each["value"]) for each in container["env"]}["TOY"] == value
     assert "initContainers" not in found
@@ -58,7 +58,7 @@ def test_kubernetes_reads_the_very_value(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["\x7f\x85", "\u2028\ufeff", "\U0001f600", "\x01\x1b[0m"])
 def test_yaml_holds_any_character(value: str) -> None:
-    found = yaml.safe_load(render(hostile(value), "compose", [], CLAIM))
+    found = yaml.safe_load(render_config(hostile(value), "compose", [], CLAIM))
     assert found["services"]["app"]["environment"]["TOY"] == value
 
 
@@ -66,7 +66,7 @@ def test_yaml_holds_any_character(value: str) -> None:
 @pytest.mark.parametrize("value", HOSTILE)
 def test_lmod_sets_the_very_value(value: str, tmp_path: Path) -> None:
     module = tmp_path / "module.lua"
-    module.write_text(render(hostile(value), "lmod", ["perl"], CLAIM) + "\n")
+    module.write_text(render_config(hostile(value), "lmod", ["perl"], CLAIM) + "\n")
     script = (
         "function whatis() end function setenv(k, v) io.write(k, '=', v, '\\0') end "
         "prepend_path = setenv; dofile(arg[1])"
@@ -83,10 +83,10 @@ def test_supervisord_reads_the_very_value_or_it_is_refused(value: str, tmp_path:
     config = Config(2, "toy", {"key": value}, {"TOY": value, "OTHER": "a,b"})
     if refused:
         with pytest.raises(HeapwrightError, match="supervisord cannot read the value"):
-            render(config, "supervisord", [], CLAIM)
+            render_config(config, "supervisord", [], CLAIM)
         return
     file = tmp_path / "supervisord.conf"
-    text = render(config, "supervisord", [], CLAIM)
+    text = render_config(config, "supervisord", [], CLAIM)
     file.write_text(f"[supervisord]\n{text}\ncommand=/bin/true\n".replace("NAME", "name"))
     script = (
         "import sys\nfrom supervisor.options import ServerOptions\no = ServerOptions()\n"
@@ -100,7 +100,7 @@ def test_supervisord_reads_the_very_value_or_it_is_refused(value: str, tmp_path:
 @pytest.mark.parametrize("value", HOSTILE)
 def test_an_entry_point_sets_the_very_value_and_starts_the_command(value: str, tmp_path: Path) -> None:
     script = tmp_path / "entry"
-    script.write_text(render(hostile(value), "entrypoint", [], CLAIM) + "\n")
+    script.write_text(render_config(hostile(value), "entrypoint", [], CLAIM) + "\n")
     script.chmod(0o755)
     done = subprocess.run([script, "env", "-0"], env={"PATH": os.environ["PATH"]}, check=True, capture_output=True)
     assert environment(done.stdout)["TOY"] == value
@@ -109,25 +109,25 @@ def test_an_entry_point_sets_the_very_value_and_starts_the_command(value: str, t
 def test_texts_for_images_name_the_library_in_the_kit() -> None:
     digest = hashlib.sha256(EXGEN.read_bytes()).hexdigest()
     for fmt in ("docker", "compose", "kubernetes", "entrypoint"):
-        text = render(PRELOADED, fmt, [], CLAIM)
+        text = render_config(PRELOADED, fmt, [], CLAIM)
         assert f"{INSIDE}/lib/libexgen.so" in text, fmt
         assert f"heapwright-kit/{host_platform()}/lib/libexgen.so" in text, fmt
         assert digest in text, fmt
         assert str(library_folder()) not in text, fmt
     for fmt in ("supervisord", "lmod"):  # they run on this machine
-        text = render(PRELOADED, fmt, [], CLAIM)
+        text = render_config(PRELOADED, fmt, [], CLAIM)
         assert str(EXGEN) in text, fmt
         assert digest in text, fmt
 
 
 def test_a_dockerfile_copies_the_library() -> None:
-    lines = render(PRELOADED, "docker", [], CLAIM).splitlines()
+    lines = render_config(PRELOADED, "docker", [], CLAIM).splitlines()
     assert COPY in lines
     assert lines.index('ENV LD_PRELOAD="/opt/heapwright/lib/libexgen.so"') > lines.index(COPY)
 
 
 def test_a_pod_gets_the_library_by_an_init_container() -> None:
-    pod = yaml.safe_load(render(PRELOADED, "kubernetes", [], CLAIM))["spec"]["template"]["spec"]
+    pod = yaml.safe_load(render_config(PRELOADED, "kubernetes", [], CLAIM))["spec"]["template"]["spec"]
     (init,), (container,) = pod["initContainers"], pod["containers"]
     assert init["command"] == ["cp", "/opt/heapwright/lib/libexgen.so", "/heapwright"]
     (volume,) = pod["volumes"]
@@ -139,24 +139,24 @@ def test_a_pod_gets_the_library_by_an_init_container() -> None:
 def test_a_library_of_the_system_is_copied_from_here(tmp_path: Path) -> None:
     plain = tmp_path / "libmy.so"
     plain.write_bytes(b"library")
-    text = render(Config(2, "my", {}, {"LD_PRELOAD": f"{plain}:libother.so"}), "docker", [], CLAIM)
+    text = render_config(Config(2, "my", {}, {"LD_PRELOAD": f"{plain}:libother.so"}), "docker", [], CLAIM)
     assert 'COPY ["libmy.so", "/opt/heapwright/lib/libmy.so"]' in text
     assert 'ENV LD_PRELOAD="/opt/heapwright/lib/libmy.so:libother.so"' in text
     assert file_sha256(plain) in text
-    patch = render(Config(2, "my", {}, {"LD_PRELOAD": str(plain)}), "kubernetes", [], CLAIM)
+    patch = render_config(Config(2, "my", {}, {"LD_PRELOAD": str(plain)}), "kubernetes", [], CLAIM)
     (init,) = yaml.safe_load(patch)["spec"]["template"]["spec"]["initContainers"]
     assert init["image"].startswith("heapwright-library:"), "the kit does not have it"
     assert f"an image with the library, here called {init['image']}" in patch
 
 
 def test_json_lists_the_libraries() -> None:
-    (library,) = json.loads(render(PRELOADED, "json", [], CLAIM))["libraries"]
+    (library,) = json.loads(render_config(PRELOADED, "json", [], CLAIM))["libraries"]
     assert library["in_kit"]
     assert library["inside"] == "/opt/heapwright/lib/libexgen.so"
     assert library["sha256"] == file_sha256(EXGEN)
 
 
 def test_the_entry_point_preloads_beside_what_is_preloaded() -> None:
-    script = render(PRELOADED, "entrypoint", [], CLAIM).replace('exec "$@"', "") + '\nprintf %s "$LD_PRELOAD"'
+    script = render_config(PRELOADED, "entrypoint", [], CLAIM).replace('exec "$@"', "") + '\nprintf %s "$LD_PRELOAD"'
     script = script.replace("export LD_PRELOAD", "")
     assert sh(script, Path("/")) == b"/opt/heapwright/lib/libexgen.so"

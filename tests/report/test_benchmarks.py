@@ -17,13 +17,13 @@ from heapwright.comparison.bench_results import derive
 from heapwright.experiment.stats import Ratio
 from heapwright.report.benchmark_plots import figures, write_plots
 from heapwright.report.benchmarks import (
+    cell_failures,
     columns,
-    csv_text,
-    failures,
     latex,
     markdown,
     show,
     show_ratio,
+    suite_csv,
     suite_json,
     summary_rows,
     text,
@@ -62,7 +62,7 @@ def test_failures_of_several_cells_are_one_line() -> None:
         found.cells["server", "jemalloc", count].failure = "killed by SIGSEGV"
     found.cells["server", "mimalloc3", 2].failure = "hung"
     derive(found.cells, found.voids, "glibc")
-    assert failures(found) == [
+    assert cell_failures(found) == [
         "server, jemalloc, 1, 2 threads: killed by SIGSEGV",
         "server, mimalloc3, 2 threads: hung",
     ]
@@ -97,7 +97,7 @@ def test_json_of_one_round_has_no_infinity() -> None:
 
 def test_csv_has_every_run() -> None:
     found = suite("realistic")
-    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    rows = list(csv.DictReader(io.StringIO(suite_csv(found))))
     assert len(rows) == 3 * (len(found.cells) + len(found.voids))
     assert {r["failure"] for r in rows} == {""}
 

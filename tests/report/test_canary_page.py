@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heapwright.canary.blocks import CPU, MEMORY, RatioSeries
-from heapwright.canary.judge import judge
+from heapwright.canary.judge import judge_number
 from heapwright.canary.run import CanaryState
 from heapwright.canary.samples import Header
 from heapwright.report.canary_html import write_page
@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         found.control = [size * rng.uniform(0.98, 1.02) for _ in range(WEEK)]
         found.treatment = [size * rng.uniform(0.93, 0.97) for _ in range(WEEK)]
         blocks[name] = found
-    results = {name: judge(found, 0.01) for name, found in blocks.items()}
+    results = {name: judge_number(found, 0.01) for name, found in blocks.items()}
     out = tmp_path_factory.mktemp("canary") / "page.html"
     write_page(CanaryState(header, results, blocks, 12 * WEEK, 60.0 * WEEK, (0, 1), [], 0.0, 60.0 * WEEK), out)
     return out

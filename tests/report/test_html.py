@@ -22,7 +22,7 @@ from heapwright.report.proxy import rank_text
 from heapwright.study.options import Options
 from heapwright.study.view import Agreement, Series, StudyView, Worker
 from heapwright.workload.load_metrics import LoadMetrics
-from heapwright.workload.model import Phase, Server
+from heapwright.workload.model import LoadPhase, Server
 
 from .conftest import ALL, PAGES, written_once
 from .views import STATES, config, undrawn, view, with_requirements
@@ -305,7 +305,9 @@ def test_the_workload_is_described_in_words(tmp_path: Path) -> None:
 
 
 def test_a_load_of_phases_is_written_for_people(tmp_path: Path) -> None:
-    server = Server(phase=[Phase(["bench", "a b"]), Phase(pause=1.5)], load_metrics=LoadMetrics("wrk", operations=7))
+    server = Server(
+        phase=[LoadPhase(["bench", "a b"]), LoadPhase(pause=1.5)], load_metrics=LoadMetrics("wrk", operations=7)
+    )
     workload = {"command": ["./server"], "server": msgspec.to_builtins(server)}
     text = said(written(tmp_path, undrawn(workload=workload)))
     assert "phase: bench 'a b', then pause 1.5 s" in text

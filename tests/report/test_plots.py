@@ -14,7 +14,8 @@ import pytest
 
 from heapwright.report.forest import forest_svg, pairs_svg, removals_svg
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
-from heapwright.report.plots import course_svg, limits, memory_svg, search_svg, thinned, unseen
+from heapwright.report.memory_plot import memory_svg
+from heapwright.report.plots import count_outside_picture, course_svg, limits, search_svg, thinned
 from heapwright.report.proxy import proxy_svg
 from heapwright.study.view import StudyView
 
@@ -107,9 +108,9 @@ def test_a_run_without_samples_is_left_out() -> None:
 
 
 def test_far_worse_settings_do_not_squash_the_picture() -> None:
-    assert unseen(view()) == 0
+    assert count_outside_picture(view()) == 0
     far = ALL["far out"]()
-    hidden = unseen(far)
+    hidden = count_outside_picture(far)
     assert 20 < hidden < 40
     points = re.findall(r'id="s1-search-wide-e\d+"', search_svg(far, "s1"))
     assert len(points) == len([e for e in far.evaluations if e.feasible]) - hidden

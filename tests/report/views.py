@@ -10,7 +10,7 @@ from typing import Any
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.stats import Ratio, Summary, Verdict
 from heapwright.metrics import NUMERIC
-from heapwright.study.axes import Axis
+from heapwright.study.axes import SweptAxis
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult, Smoothness
 from heapwright.study.view import (
@@ -188,8 +188,8 @@ def replayed() -> StudyView:
 def swept() -> StudyView:
     """A plane of 24 points, one of which failed."""
     axes = (
-        Axis("top_pad", "B", tuple(str(4096 << k) for k in range(6)), "log2", 131072.0),
-        Axis("mmap_max", "", ("64", "128", "192", "256"), "linear", None),
+        SweptAxis("top_pad", "B", tuple(str(4096 << k) for k in range(6)), "log2", 131072.0),
+        SweptAxis("mmap_max", "", ("64", "128", "192", "256"), "linear", None),
     )
     points = [
         LandscapePoint(

@@ -19,7 +19,7 @@ from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
 from heapwright.study.view import StudyView
 from heapwright.tuning import proxy, recorded_setting, replay_search
-from heapwright.tuning.pipeline import tune
+from heapwright.tuning.pipeline import tune_study
 from heapwright.tuning.session import Session
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -77,7 +77,7 @@ class Tuning:
             added=self.added,
         )  # fmt: skip
         with store:
-            tune(Session(store, self.workload, self.allocators, opts, self.notes, added=self.added))
+            tune_study(Session(store, self.workload, self.allocators, opts, self.notes, added=self.added))
         return self.view()
 
     def go_until_interrupted(self, runs: int) -> bool:

@@ -20,7 +20,7 @@ from heapwright.report.study_json import tune_json
 from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
 from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim
 from heapwright.study.commands import measure_command
-from heapwright.study.confirmation import judge
+from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
 from heapwright.study.policy import Aims
 from heapwright.study.standing import final_picks
@@ -161,7 +161,7 @@ CONFIGS = {1: Config(1, "toy", {}, {}), 2: CONFIG}
 def test_judging_pairs_by_block() -> None:
     """The machine doubles its speed with each block; within a block the pick always takes 0.9 of the default."""
     runs = [run(b, c, cpu_s=2.0**b * (0.9 if c == 2 else 1.0), wall_s=1.0) for b in range(10) for c in (2, 1)]
-    found = judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
+    found = judge_pairs(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
     assert list(found) == ["cpu_s", "wall_s"]
     assert found["cpu_s"].ratio == pytest.approx(0.9)
     assert found["cpu_s"].high == pytest.approx(0.9)
@@ -172,14 +172,14 @@ def test_judging_pairs_by_block() -> None:
 def test_a_pick_that_failed_once_has_no_confirmation() -> None:
     runs = [run(b, c, cpu_s=0.5 if c == 2 else 1.0) for b in range(10) for c in (1, 2)]
     runs[7] = run(3, 2, failure="killed by SIGSEGV")
-    assert judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",))) == {}
+    assert judge_pairs(runs, CONFIGS, 1, Options(objectives=("cpu_s",))) == {}
 
 
 def test_a_metric_that_is_mostly_zero_has_no_interval(tmp_path: Path) -> None:
     """One pair with a ratio, nine without: its interval would be from 0 to infinity, and JSON has no infinity."""
     faults = {(0, 1): 2.0, (0, 2): 3.0}
     runs = [run(b, c, cpu_s=1.0, major_faults=faults.get((b, c), 4.0 * (c == 1))) for b in range(10) for c in (1, 2)]
-    found = judge(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
+    found = judge_pairs(runs, CONFIGS, 1, Options(objectives=("cpu_s",)))[2]
     assert list(found) == ["cpu_s"]
     write_json(str(tmp_path / "j"), {"pairs": [vars(c) for c in found.values()]})
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from heapwright.experiment.candidates import gather
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import StoredRun
-from heapwright.study.confirmation import judge
+from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
 from heapwright.tuning.confirm import settled
 
@@ -30,7 +30,7 @@ def test_a_count_that_is_mostly_zero_has_no_ratio() -> None:
         faults = 3.0 if block == 4 else 0.0
         runs.append(run(block, 1, peak_rss_bytes=100.0 + block, cpu_s=1.0, major_faults=faults))
         runs.append(run(block, 2, peak_rss_bytes=90.0 + block, cpu_s=1.0, major_faults=faults + 1.0))
-    (found,) = judge(runs, CONFIGS, 1, Options()).values()
+    (found,) = judge_pairs(runs, CONFIGS, 1, Options()).values()
     assert set(found) == {"peak_rss_bytes", "cpu_s"}
     assert found["peak_rss_bytes"].verdict == "better"
     assert found["cpu_s"].verdict == "same"
@@ -43,7 +43,7 @@ def test_a_default_of_zero_has_no_ratio_although_some_pairs_are_equal() -> None:
     for block in range(6):
         runs.append(run(block, 1, cpu_s=1.0, huge_bytes=0.0, major_faults=0.0))
         runs.append(run(block, 2, cpu_s=1.0, huge_bytes=0.0 if block in (1, 4) else 2.0e7, major_faults=0.0))
-    (found,) = judge(runs, CONFIGS, 1, Options()).values()
+    (found,) = judge_pairs(runs, CONFIGS, 1, Options()).values()
     assert "huge_bytes" not in found
     assert found["major_faults"].verdict == "same", "it is 0 everywhere"
     (candidate,) = gather(runs, CONFIGS, 1).values()
@@ -65,13 +65,13 @@ def pairs(slow: int, n: int = 40) -> list[StoredRun]:
 
 
 def test_a_confirmation_says_that_runs_fall_into_groups() -> None:
-    found = judge(pairs(slow=16), CONFIGS, 1, Options())[2]
+    found = judge_pairs(pairs(slow=16), CONFIGS, 1, Options())[2]
     assert (
         "runs of the default fall into two groups: 24 of 40 around 1.00 s, 16 of 40 around 1.61 s"
         in found["cpu_s"].note
     )
     assert found["peak_rss_bytes"].note == ""
-    assert judge(pairs(slow=0), CONFIGS, 1, Options())[2]["cpu_s"].note == ""
+    assert judge_pairs(pairs(slow=0), CONFIGS, 1, Options())[2]["cpu_s"].note == ""
 
 
 def test_regular_pairs_settle_and_irregular_ones_go_on() -> None:

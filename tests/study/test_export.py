@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from heapwright.cli.main import main
-from heapwright.study.export import csv_text, evaluation_runs
+from heapwright.study.export import evaluation_runs, study_csv
 from heapwright.study.store import read_study
 
 from .conftest import Tuning
@@ -40,12 +40,12 @@ def test_every_run_is_a_line(tuning: Callable[..., Tuning]) -> None:
     generations = [f.generation or 0 for f in searched]
     assert min(generations) == 1
     assert max(generations) == 3  # 12 points in batches of five
-    lines = list(csv.DictReader(io.StringIO(csv_text({"one": found}))))
+    lines = list(csv.DictReader(io.StringIO(study_csv({"one": found}))))
     assert [int(line["order"]) for line in lines] == [f.order for f in found]
     assert {line["set.cache"] for line in lines} == {"", *(f.settings.get("cache", "") for f in found)}
     for line, f in zip(lines, found, strict=True):
         assert line["cpu_s"] == (repr(f.metrics["cpu_s"]) if f.feasible else "")
-    two = list(csv.DictReader(io.StringIO(csv_text({"one": found, "two": found}))))
+    two = list(csv.DictReader(io.StringIO(study_csv({"one": found, "two": found}))))
     assert [line["study"] for line in two] == ["one"] * len(found) + ["two"] * len(found)
 
 

@@ -1,4 +1,4 @@
-"""Counts false claims of the confirmation: the real `confirm` and `judge` on simulated machines.
+"""Counts false claims of the confirmation: the real `confirm` and `judge_pairs` on simulated machines.
 
 The default and three picks are the same program on a machine that drifts and jumps; in the second test one of them is
 really faster. Blocks, random order, stopping rule, intervals, rank test and Holm are the real ones.
@@ -14,7 +14,7 @@ from heapwright.experiment.blocks import Blocks
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.runner import LocalRunner
 from heapwright.report.progress import SilentProgress
-from heapwright.study.confirmation import judge
+from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
 from heapwright.study.view import Confirmation
 from heapwright.tuning.confirm import Rows, confirm
@@ -59,7 +59,7 @@ def study(seed: int, faster: float = 0.0) -> dict[int, dict[str, Confirmation]]:
     store = MemoryStore()
     blocks = Blocks(store, LocalRunner(Machine(seed, faster)), seed, SilentProgress())  # type: ignore[arg-type]
     confirm(CONFIGS[0], Rows(tuple(CONFIGS[1:]), (), OPTIONS.pairs_min), blocks, INPUTS, OPTIONS)
-    return judge(list(store.runs.values()), {c.id: c for c in CONFIGS}, 1, OPTIONS)
+    return judge_pairs(list(store.runs.values()), {c.id: c for c in CONFIGS}, 1, OPTIONS)
 
 
 def claims(found: dict[int, dict[str, Confirmation]], verdict: str) -> set[tuple[int, str]]:

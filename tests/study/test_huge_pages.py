@@ -10,7 +10,7 @@ import pytest
 from heapwright.allocators.huge_pages import LIBRARY, VARIABLE, with_library
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
-from heapwright.report.apply import FORMATS, render
+from heapwright.report.apply import FORMATS, render_config
 from heapwright.study.local_environment import all_spaces, local_environment
 from heapwright.study.store import read_study
 from heapwright.study.view import StudyView
@@ -67,7 +67,7 @@ def test_the_process_goes_without_where_that_pays(study: Callable[..., StudyView
 def test_every_format_forbids_them_without_heapwright(study: Callable[..., StudyView]) -> None:
     config = study("always").picks["memory"].config
     for fmt in FORMATS:
-        text = render(config, fmt, ["true"], "The claim.")
+        text = render_config(config, fmt, ["true"], "The claim.")
         assert LIBRARY in text, fmt
         assert VARIABLE not in text, fmt
     assert with_library(config.env).keys() == {"LD_PRELOAD"}

@@ -19,17 +19,17 @@ from heapwright.cli.landscape import parse_ranges, parse_size
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.experiment.progress import Progress
 from heapwright.report.html import write_report
-from heapwright.report.landscape import lines
+from heapwright.report.landscape import landscape_lines
 from heapwright.report.progress import SilentProgress
 from heapwright.study.axes import axis_of, axis_text
-from heapwright.study.landscape_export import csv_text, landscape_json
+from heapwright.study.landscape_export import landscape_csv, landscape_json
 from heapwright.study.landscape_judge import landscape_result_of, neighbours, smoothness
 from heapwright.study.landscape_result import LandscapeResult
 from heapwright.study.load import load_view
 from heapwright.study.open import open_or_begin
 from heapwright.study.store import read_study
 from heapwright.tuning.landscape import grid_space, sweep, with_repeats
-from heapwright.tuning.pipeline import tune
+from heapwright.tuning.pipeline import tune_study
 from heapwright.tuning.session import Session
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -101,7 +101,7 @@ def test_a_curve_is_what_was_planted(sweeping: Any) -> None:
     assert landscape.gains
     assert landscape.axes[0].default == 128
     assert landscape.smoothness.verdict.endswith("smooth")
-    text = " ".join(" ".join(lines(landscape, 80)).split())
+    text = " ".join(" ".join(landscape_lines(landscape, 80)).split())
     assert "best: size=16 B: 82.1 MiB, −13.9% [−13.9, −13.9] in 8 fresh pairs with the default" in text
 
 
@@ -130,7 +130,7 @@ def test_a_plane_has_every_pair(sweeping: Any) -> None:
     assert landscape.best.values == ("1", "16")
     with read_study(sweep.path) as store:
         found = landscape_json(store, landscape)
-        table = csv_text(store, landscape).splitlines()
+        table = landscape_csv(store, landscape).splitlines()
     assert found["best"]["settings"] == {"count": "1", "size": "16"}
     assert found["best"]["env"] == {"TOY": "toy.count=1:toy.size=16"}
     assert table[0].startswith("count,size,block,input,failure,peak_rss_bytes,")
@@ -188,7 +188,7 @@ def test_a_point_that_fails_is_a_gap(sweeping: Any) -> None:
     assert [(p.values, p.ratio) for p in failed] == [(("8",), None), (("16",), None)]
     assert landscape.best is not None
     assert landscape.best.values == ("32",)
-    assert "2 points failed, for example size=8 B: killed by SIGSEGV" in "\n".join(lines(landscape, 80))
+    assert "2 points failed, for example size=8 B: killed by SIGSEGV" in "\n".join(landscape_lines(landscape, 80))
 
 
 def test_noise_alone_is_no_gain(sweeping: Any) -> None:
@@ -196,7 +196,7 @@ def test_noise_alone_is_no_gain(sweeping: Any) -> None:
     sweep.go(replicates=3)
     landscape = sweep.landscape()
     assert not landscape.gains
-    assert "no point is shown to be better than the default" in "\n".join(lines(landscape, 80))
+    assert "no point is shown to be better than the default" in "\n".join(landscape_lines(landscape, 80))
     assert landscape.smoothness.verdict.startswith("flat")
 
 
@@ -204,7 +204,7 @@ def test_a_landscape_and_a_study_are_not_mixed(sweeping: Any) -> None:
     sweep = sweeping(World(effect=valley), "size:1:1024:2")
     sweep.go()
     with pytest.raises(HeapwrightError, match="is a landscape"):
-        sweep.go(run=tune)
+        sweep.go(run=tune_study)
     sweep.axes = ("size:1:1024:1",)
     with pytest.raises(HeapwrightError, match="was begun with axes size:1:1024:2, not size:1:1024:1"):
         sweep.go()
@@ -384,7 +384,7 @@ def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
     assert not landscape.gains
     assert not landscape.differs
     assert landscape.smoothness.verdict == "flat within the noise"
-    text = " ".join("\n".join(lines(landscape, 80)).split())
+    text = " ".join("\n".join(landscape_lines(landscape, 80)).split())
     assert (
         f"no point is shown to be better than the default: the lowest of the sweep, size={landscape.best.values[0]}"
         in text

@@ -138,9 +138,9 @@ def test_one_allocator_with_a_space_beside_it(tuning: Callable[..., Tuning]) -> 
 def test_a_study_of_an_older_version_goes_on_without(tuning: Callable[..., Tuning]) -> None:
     study = tuning(world(), options=dict(SHORT))
     assert study.go_until_interrupted(20)
-    from heapwright.study.store import open_study
+    from heapwright.study.store import open_writable_study
 
-    with open_study(study.path) as store:
+    with open_writable_study(study.path) as store:
         store.update(seeks_runtimes=False, runtimes=None)
     assert study.go().runtimes == {}
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import heapwright
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.records import StoredRun
-from heapwright.study.store import Store, open_study, read_study
+from heapwright.study.store import Store, open_writable_study, read_study
 from tests import needs
 
 SRC = Path(heapwright.__file__).parents[1]
@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    with open_study(path) as found:
+    with open_writable_study(path) as found:
         found.config("toy", {}, {})
         yield found
 
@@ -72,7 +72,7 @@ def test_a_number_survives_to_the_last_bit(number: float) -> None:
     """Resuming replays the store: a strategy must receive exactly the same observations as before."""
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder, open_study(Path(folder) / "s.study") as store:
+    with tempfile.TemporaryDirectory() as folder, open_writable_study(Path(folder) / "s.study") as store:
         store.config("toy", {}, {})
         store.add_run(stored(0, metrics={"cpu_s": number}), NOW)
         (run,) = store.runs()
@@ -118,11 +118,11 @@ def test_a_fact_that_no_study_has_is_refused(store: Store) -> None:
 
 
 def test_a_study_without_runs_can_be_removed(path: Path) -> None:
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.references.mkdir()
         store.remove_if_empty()
     assert list(path.parent.iterdir()) == []
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.config("toy", {}, {})
         store.add_run(stored(0), NOW)
         store.remove_if_empty()
@@ -135,7 +135,7 @@ def test_a_study_without_runs_can_be_removed(path: Path) -> None:
 def test_a_second_writer_is_refused_in_one_line(store: Store, path: Path) -> None:
     assert store.runs() == []
     with pytest.raises(HeapwrightError) as caught:
-        open_study(path)
+        open_writable_study(path)
     assert caught.value.message == f"the study {path} is in use by another heapwright"
     assert caught.value.hint == "wait for it, or name another file with --study"
 
@@ -148,14 +148,14 @@ def test_readers_see_what_is_committed_while_it_is_written(store: Store, path: P
 
 
 def test_a_reader_leaves_no_file_beside_the_study(path: Path) -> None:
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.config("toy", {}, {})
         store.add_run(stored(0), NOW)
     before = path.read_bytes()
     with read_study(path) as reader:
         assert reader.runs() == [stored(0)]
         assert [p.name for p in path.parent.iterdir()] == [path.name]
-        with open_study(path) as store:  # a writer that begins meanwhile is not disturbed
+        with open_writable_study(path) as store:  # a writer that begins meanwhile is not disturbed
             store.add_run(stored(1), NOW)
         assert reader.runs() == [stored(0)], "it is a snapshot"
     assert [p.name for p in path.parent.iterdir()] == [path.name]
@@ -166,7 +166,7 @@ def test_a_reader_leaves_no_file_beside_the_study(path: Path) -> None:
 
 def test_a_reader_sees_the_runs_of_a_writer_that_was_killed(path: Path) -> None:
     """They are in the log beside the study only, and stay there."""
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.config("toy", {}, {})
         store.add_run(stored(0), NOW)
         copies = {p.name: p.read_bytes() for p in path.parent.iterdir()}
@@ -175,16 +175,16 @@ def test_a_reader_sees_the_runs_of_a_writer_that_was_killed(path: Path) -> None:
         (path.parent / name).write_bytes(data)
     with read_study(path) as reader:
         assert reader.runs() == [stored(0)]
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         assert store.runs() == [stored(0)]
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 def test_a_refused_or_ended_writer_lets_the_next_one_in(path: Path) -> None:
-    open_study(path).close()
-    with open_study(path), pytest.raises(HeapwrightError):
-        open_study(path)
-    open_study(path).close()
+    open_writable_study(path).close()
+    with open_writable_study(path), pytest.raises(HeapwrightError):
+        open_writable_study(path)
+    open_writable_study(path).close()
 
 
 # files that are not studies
@@ -193,7 +193,7 @@ def test_a_refused_or_ended_writer_lets_the_next_one_in(path: Path) -> None:
 def refused(path: Path, message: str) -> None:
     """Both ways of opening refuse the file with this message, and neither changes it."""
     before = path.read_bytes()
-    for way in (open_study, read_study):
+    for way in (open_writable_study, read_study):
         with pytest.raises(HeapwrightError) as caught:
             way(path)
         assert re.search(message, caught.value.message), caught.value.message
@@ -216,7 +216,7 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
 
 
 def test_another_versions_study_names_both_versions(path: Path) -> None:
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.update(version="9.8.7")
     db = sqlite3.connect(path)
     db.execute("PRAGMA journal_mode = DELETE")
@@ -229,7 +229,7 @@ def test_an_empty_file_becomes_a_study(path: Path) -> None:
     path.touch()
     with pytest.raises(HeapwrightError, match="holds no study yet"):
         read_study(path)
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         assert store.runs() == []
 
 
@@ -237,9 +237,9 @@ def test_a_missing_study_or_folder_is_an_error(path: Path) -> None:
     with pytest.raises(HeapwrightError, match=r"no such study: .*s\.study$"):
         read_study(path)
     with pytest.raises(HeapwrightError, match=r"cannot open the study .*/no/s\.study: No such file or directory"):
-        open_study(path.parent / "no" / path.name)
+        open_writable_study(path.parent / "no" / path.name)
     with pytest.raises(HeapwrightError, match=r"cannot open the study .*: Is a directory"):
-        open_study(path.parent)
+        open_writable_study(path.parent)
 
 
 # disks
@@ -268,14 +268,14 @@ def test_a_full_disk_holds_no_new_study(disk: Path) -> None:
         (disk / "fill").write_bytes(b"x" * (1 << 20))
     path = disk / "s.study"
     with pytest.raises(HeapwrightError) as caught:
-        open_study(path)
+        open_writable_study(path)
     assert caught.value.message == f"cannot write the study {path}: the disk is full"
     assert caught.value.hint == "free some space, or name a file on another disk with --study"
 
 
 def test_a_full_disk_leaves_what_was_there(disk: Path) -> None:
     path = disk / "s.study"
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.config("toy", {}, {})
         with pytest.raises(HeapwrightError) as caught:
             add_runs(store, 10_000)
@@ -286,7 +286,7 @@ def test_a_full_disk_leaves_what_was_there(disk: Path) -> None:
     assert len(kept) > 10
     assert kept == list(range(len(kept)))
     subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.add_run(stored(len(kept)), NOW)
         assert len(store.runs()) == len(kept) + 1
 
@@ -295,21 +295,21 @@ def test_a_disk_that_is_full_from_the_start(disk: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         (disk / "fill").write_bytes(b"x" * (1 << 20))
     with pytest.raises(HeapwrightError, match=r"cannot (write|open) the study .*s\.study: "):
-        open_study(disk / "s.study")
+        open_writable_study(disk / "s.study")
 
 
 def test_a_study_can_be_read_where_nothing_can_be_written(disk: Path) -> None:
     path = disk / "s.study"
-    with open_study(path) as store:
+    with open_writable_study(path) as store:
         store.config("toy", {}, {})
         store.add_run(stored(0), NOW)
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     with read_study(path) as again:
         assert len(again.runs()) == 1
     with pytest.raises(HeapwrightError, match=r"cannot open the study .*: Read-only file system"):
-        open_study(path)
+        open_writable_study(path)
     with pytest.raises(HeapwrightError, match=r"cannot open the study .*: Read-only file system"):
-        open_study(disk / "new.study")
+        open_writable_study(disk / "new.study")
 
 
 # sudden death

@@ -19,7 +19,7 @@ from heapwright.report.progress import SilentProgress
 from heapwright.study.options import Options
 from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
-from heapwright.tuning.verification import Verification, overall, refused
+from heapwright.tuning.verification import Verification, overall_verdict, refused
 from heapwright.tuning.verify import (
     _by_block,
     _log_ratios_to_bound,
@@ -68,9 +68,9 @@ def test_a_predicted_gain_is_proven_by_any_gain_of_memory() -> None:
 
 
 def test_all_objectives_must_hold_and_one_can_lose() -> None:
-    assert overall({"a": "holds", "b": "holds"}) == "holds"
-    assert overall({"a": "holds", "b": "undecided"}) == "undecided"
-    assert overall({"a": "undecided", "b": "lost"}) == "lost"
+    assert overall_verdict({"a": "holds", "b": "holds"}) == "holds"
+    assert overall_verdict({"a": "holds", "b": "undecided"}) == "undecided"
+    assert overall_verdict({"a": "undecided", "b": "lost"}) == "lost"
 
 
 @pytest.mark.parametrize(("gain", "wrong"), [(-0.30, "lost"), (-0.15, "lost"), (0.0, "holds"), (-0.02, "holds")])

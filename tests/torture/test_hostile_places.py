@@ -247,7 +247,7 @@ def test_a_privileged_program_records_nothing(
     tmp_path: Path, as_nobody: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """In a privileged program linked with it, the recorder must not write to the folder that the caller names."""
-    from heapwright.trace.record import environment as recording
+    from heapwright.trace.record import recording_environment as recording
 
     library = LIBRARIES / "libheapwright-record.so"
     program = linked(tmp_path, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{LIBRARIES}")

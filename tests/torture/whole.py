@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from heapwright.allocators.takeover import bindings, verdict, watch_environment
+from heapwright.allocators.takeover import bindings, takeover_failure, watch_environment
 from tests.allocator.conftest import NAMES, Malloc
 from tests.conftest import ROOT
 
@@ -158,7 +158,7 @@ def whose_malloc(program: Program, malloc: Malloc) -> list[str]:
             # The shell runs unwatched: the loader's log of a shell would name our malloc for every engine.
             words = subprocess.run(["sh", "-c", f"echo {engine}"], capture_output=True, text=True).stdout.split()
             ours.run(*words, env=watch_environment(work), folder=work)
-            found.append(verdict(str(ours.library), words[0], bindings(work)))
+            found.append(takeover_failure(str(ours.library), words[0], bindings(work)))
     return found
 
 

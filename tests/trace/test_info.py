@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from heapwright.report.trace import histogram, picture, show_info
+from heapwright.report.trace import histogram, live_bytes_picture, show_info
 from heapwright.trace.info import Bin, Curve, Split, read_info
 from tests.trace.recording import ends_of_huge_pages, record_told
 from tests.trace.test_pack import parse
@@ -102,7 +102,7 @@ def test_a_cut_trace_is_told(tmp_path: Path) -> None:
 
 def test_the_curve_and_the_histogram_are_drawn_to_scale() -> None:
     curve = Curve(3, [1.0, 2.0, 10.0], [10, 20, 30], [50, 100, 0], [50, 100, 100])
-    lines = picture(curve, 10.0)
+    lines = live_bytes_picture(curve, 10.0)
     assert len(lines) == 10
     # Full between 2 s and 10 s: nothing happens there.
     assert lines[0].endswith("█")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.trace.pack import pack
-from heapwright.trace.record import SUFFIX, environment
+from heapwright.trace.record import SUFFIX, recording_environment
 from tests import needs
 from tests.conftest import PROGRAMS
 from tests.processes import alive, wait_for
@@ -42,7 +42,7 @@ def test_killed_at_any_moment_leaves_a_readable_trace(cases: Path, tmp_path: Pat
         folder = tmp_path / str(number)
         folder.mkdir()
         counter = folder / "counter"
-        env = environment(folder, None, True, os.environ)
+        env = recording_environment(folder, None, True, os.environ)
         process = subprocess.Popen([cases, "endless", counter], env=env)
         wait_for(lambda counter=counter: counter.exists() and counter.stat().st_size > 0)  # type: ignore[misc]
         time.sleep(chance.uniform(0, 0.005))
@@ -229,7 +229,7 @@ def test_an_empty_recording_cannot_be_recovered(tmp_path: Path) -> None:
     subprocess.run([needs.command("gcc"), "-o", tmp_path / "quiet", tmp_path / "quiet.c"], check=True)
     folder = tmp_path / f".t.hwt.x{SUFFIX}"
     folder.mkdir()
-    subprocess.run([tmp_path / "quiet"], env=environment(folder, None, True, os.environ), check=True)
+    subprocess.run([tmp_path / "quiet"], env=recording_environment(folder, None, True, os.environ), check=True)
     assert list(folder.glob("*.raw")), "the recorder begins a file when the program starts"
     done = heapwright_record("--recover", folder, "-o", "t.hwt", folder=tmp_path)
     assert done.returncode == 1

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heapwright.cli.main import main
-from heapwright.trace.info import Sample, read_info
+from heapwright.trace.info import SampleEstimates, read_info
 from heapwright.trace.model import WindowsModel, load_model
 from heapwright.trace.replay import make_ready
 from tests import needs
@@ -194,7 +194,7 @@ def test_info_fit_replay_and_synth_say_that_a_trace_is_a_sample(
     assert "uncertain" in capsys.readouterr().err
     fitted = load_model(model)
     assert isinstance(fitted, WindowsModel)
-    assert isinstance(fitted.sample, Sample)
+    assert isinstance(fitted.sample, SampleEstimates)
     assert fitted.sample.peak_share > 0.03
     assert all(isinstance(c.count_error, int) for c in fitted.classes)
     assert main(["synth", str(model), "-o", str(tmp_path / "synthetic.hwt")]) == 0

@@ -14,7 +14,7 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.workload import server as server_module
 from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.load_metrics import LoadMetrics
-from heapwright.workload.model import Input, Output, Phase, Server, Workload, WorkloadFile
+from heapwright.workload.model import Input, LoadPhase, Output, Server, Workload, WorkloadFile
 from tests.processes import alive, wait_for
 
 # Burns 0.3 s of CPU time to start. A child process answers the load's SIGUSR1 with 0.2 s of CPU time and 64 MiB of
@@ -95,10 +95,10 @@ def test_a_load_that_takes_too_long_ends_with_its_children(run: Run, tmp_path: P
 
 def test_phases_figures_cpu_and_idle_memory(run: Run) -> None:
     phases = [
-        Phase(["sh", "-c", ASK, "x"]),
-        Phase(pause=0.3),
-        Phase(["sh", "-c", ASK, "xx"]),
-        Phase(["sh", "-c", FREE]),
+        LoadPhase(["sh", "-c", ASK, "x"]),
+        LoadPhase(pause=0.3),
+        LoadPhase(["sh", "-c", ASK, "xx"]),
+        LoadPhase(["sh", "-c", FREE]),
     ]
     outcome = run(ready(phase=phases, idle=0.1, load_metrics=LoadMetrics(format="json")))
     assert (outcome.failure, outcome.run.warnings) == ("", [])
@@ -112,7 +112,7 @@ def test_phases_figures_cpu_and_idle_memory(run: Run) -> None:
 
 
 def test_pauses_are_not_in_the_wall_time(run: Run) -> None:
-    outcome = run(ready(phase=[Phase(pause=0.5), Phase(["true"]), Phase(pause=0.5)], idle=0.5))
+    outcome = run(ready(phase=[LoadPhase(pause=0.5), LoadPhase(["true"]), LoadPhase(pause=0.5)], idle=0.5))
     assert (outcome.run.metrics["wall_s"] or 0.0) < 1.0
     assert outcome.run.metrics["idle_rss_bytes"]
     assert outcome.run.metrics["load_operations"] is None
@@ -144,7 +144,10 @@ def test_a_count_that_the_workload_file_gives(run: Run) -> None:
 
 def test_a_server_that_ends_during_the_load_fails(run: Run) -> None:
     crash = ["sh", "-c", "kill -SEGV $(cat pid)"]
-    assert run(ready(phase=[Phase(crash), Phase(pause=5.0), Phase(["true"])])).failure == "ended during the load"
+    assert (
+        run(ready(phase=[LoadPhase(crash), LoadPhase(pause=5.0), LoadPhase(["true"])])).failure
+        == "ended during the load"
+    )
     assert run(ready(load=["sh", "-c", "echo 'no route' >&2; exit 7"])).failure == (
         "the load command failed with status 7: no route"
     )

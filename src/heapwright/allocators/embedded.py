@@ -80,7 +80,7 @@ def _allocator(name: str, version: str, program: str, variable: str = "") -> All
     return Allocator(name, version or None, None, False, "", msgspec.structs.replace(file, allocator=spec))
 
 
-def describe(embedded: Allocator) -> str:
+def embedded_name(embedded: Allocator) -> str:
     """Names an embedded allocator for people: 'mimalloc 2.1.7'."""
     return f"{embedded.name} {embedded.version or ''}".strip()
 
@@ -95,4 +95,4 @@ def why_not(embedded: Allocator, allocator: Allocator, program: str) -> str:
     """
     if allocator.embedded or not (allocator.preload or allocator.name == "glibc"):  # a space file of the user's own
         return ""
-    return f"{allocator.name} cannot serve {Path(program).name}: {describe(embedded)} is linked into it"
+    return f"{allocator.name} cannot serve {Path(program).name}: {embedded_name(embedded)} is linked into it"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import Bindings, bindings, verdict, watch_environment
+from heapwright.allocators.takeover import Bindings, bindings, takeover_failure, watch_environment
 from heapwright.errors import HeapwrightError
 
 _SECONDS = 20.0
@@ -70,5 +70,5 @@ def check_loaded(allocator: Allocator, program: str, env: Mapping[str, str]) -> 
         return
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         bound = trace_bindings(program, env, Path(folder))
-    if bound and (why := verdict(allocator.library or "", program, bound)):
+    if bound and (why := takeover_failure(allocator.library or "", program, bound)):
         raise HeapwrightError(f"{allocator.name} is {why}")

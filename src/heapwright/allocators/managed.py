@@ -11,7 +11,7 @@ import mmap
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from heapwright.allocators.embedded import describe, find_embedded
+from heapwright.allocators.embedded import embedded_name, find_embedded
 from heapwright.allocators.program_file import ProgramFile, read_program
 
 # Ends a sentence about settings of a runtime; the first is left out if the study does search them.
@@ -51,8 +51,8 @@ def find_managed(program: str, ask: bool = True) -> Managed | None:
         return Managed(
             "",
             "embedded",
-            f"{describe(embedded)} is linked into {name} and serves its allocations, so its own settings are searched;"
-            " no other allocator can take its place.",
+            f"{embedded_name(embedded)} is linked into {name} and serves its allocations, so its own settings are"
+            " searched; no other allocator can take its place.",
         )
     if found.go:
         return _go(found, name)

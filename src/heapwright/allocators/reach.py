@@ -2,7 +2,7 @@
 
 It looks at the program's file only. A look at a file cannot tell what the program starts, or what a plugin brings: a
 program that is linked statically, or a shell with a malloc of its own, may start others that can be reached. Such a
-barrier is not `certain`, and the run must decide (`takeover.judge`, `tuning.takeover_check`, an empty recording).
+barrier is not `certain`, and the run must decide (`judge_takeover`, `tuning.takeover_check`, an empty recording).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
     }
 
 
-def judge(allocator: Allocator, program: str, found: Bindings) -> tuple[Allocator, str]:
+def judge_takeover(allocator: Allocator, program: str, found: Bindings) -> tuple[Allocator, str]:
     """Decide from the bindings of a run whether an allocator takes over.
 
     Args:
@@ -66,7 +66,7 @@ def judge(allocator: Allocator, program: str, found: Bindings) -> tuple[Allocato
     library = allocator.preload or allocator.path
     if not library:
         return allocator, ""
-    failure = verdict(library, program, found)
+    failure = takeover_failure(library, program, found)
     if allocator.preload:
         return allocator, failure
     return (dataclasses.replace(allocator, preload=library) if found and failure else allocator), ""
@@ -84,7 +84,7 @@ def others_than(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str
     return [] if {real} in seen and not became else sorted({provider for bound in seen for provider in bound} - {real})
 
 
-def verdict(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
+def takeover_failure(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
     """Return why a library did not take over; empty if some process used its malloc and no other.
 
     Args:

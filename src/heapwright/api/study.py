@@ -93,9 +93,9 @@ class Study:
 
     def to_csv(self) -> str:
         """Return every run as CSV, as `heapwright report --csv` writes it."""
-        from heapwright.study.export import csv_text
+        from heapwright.study.export import study_csv
 
-        return csv_text({str(self.path): self._runs})
+        return study_csv({str(self.path): self._runs})
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return every run as a pandas DataFrame, with the columns of `to_csv`.

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from heapwright.campaign.definition import Cell, Definition
+from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import OF_REPLAYS, Phase
 from heapwright.experiment.stats import ALPHA, holm
@@ -36,18 +36,18 @@ _EXACT_UP_TO = 8  # values of each sample
 
 
 @dataclass(frozen=True)
-class Curve:
+class QualityCurve:
     """The quality of one search over its evaluations.
 
     Attributes:
-        cell: the search.
+        planned: the search.
         values: quality after 1, 2, … evaluations, up to the budget. A search that ended early keeps its last value.
         evaluations: configurations that were evaluated.
         infeasible: of these, how many crashed, timed out or changed the output.
         machines: the workers of a cluster that made its runs, as machine:process; empty if there was no cluster.
     """
 
-    cell: Cell
+    planned: PlannedSearch
     values: list[float]
     evaluations: int
     infeasible: int
@@ -56,7 +56,7 @@ class Curve:
     @property
     def is_short(self) -> bool:
         """Whether it ended before its budget: its method had nothing more to propose."""
-        return self.evaluations < self.cell.budget
+        return self.evaluations < self.planned.budget
 
     @property
     def final(self) -> float:
@@ -112,22 +112,24 @@ class Analysis:
         comparisons: of each method with the reference.
         ranks: over programs and budgets.
         missing: number of searches that are not finished.
-        searches: `Cell.file` → the search, for those of the curves.
+        searches: `PlannedSearch.file` → the search, for those of the curves.
     """
 
     definition: Definition
     objectives: list[str]
     larger_is_better: bool
-    curves: list[Curve]
+    curves: list[QualityCurve]
     comparisons: list[MethodTest]
     ranks: Ranks
     missing: int
     searches: dict[str, FinishedSearch]
 
-    def select(self, program: str, budget: int, method: str) -> list[Curve]:
+    def select(self, program: str, budget: int, method: str) -> list[QualityCurve]:
         """Return the searches of a program, budget and method, by seed."""
         return [
-            c for c in self.curves if (c.cell.program.name, c.cell.budget, c.cell.method) == (program, budget, method)
+            c
+            for c in self.curves
+            if (c.planned.program.name, c.planned.budget, c.planned.method) == (program, budget, method)
         ]
 
     @property
@@ -137,7 +139,7 @@ class Analysis:
 
     def groups(self) -> list[tuple[str, int]]:
         """Return the programs and budgets that have finished searches."""
-        return list(dict.fromkeys((c.cell.program.name, c.cell.budget) for c in self.curves))
+        return list(dict.fromkeys((c.planned.program.name, c.planned.budget) for c in self.curves))
 
 
 def a12(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -208,7 +210,7 @@ def _counts(evaluation: SearchEvaluation, objectives: Sequence[str]) -> bool:
     return evaluation.feasible and all(k in evaluation.ratios for k in objectives)
 
 
-def evaluations_to(curve: Curve, target: float, larger_is_better: bool) -> int | None:
+def evaluations_to(curve: QualityCurve, target: float, larger_is_better: bool) -> int | None:
     """Return the number of evaluations in which a search reached a target; None if it did not.
 
     Args:
@@ -219,29 +221,29 @@ def evaluations_to(curve: Curve, target: float, larger_is_better: bool) -> int |
     return next((n for n, v in enumerate(curve.values, 1) if (v >= target if larger_is_better else v <= target)), None)
 
 
-def bands(curves: Sequence[Curve]) -> NDArray[np.float64]:
+def bands(curves: Sequence[QualityCurve]) -> NDArray[np.float64]:
     """Return (3, budget): the quartiles over searches after each evaluation."""
     quartiles: NDArray[np.float64] = np.quantile(np.array([c.values for c in curves]), [0.25, 0.5, 0.75], axis=0)
     return quartiles
 
 
-def curve_of(cell: Cell, runs: Sequence[EvaluationRun], objectives: Sequence[str]) -> Curve:
+def curve_of(planned: PlannedSearch, runs: Sequence[EvaluationRun], objectives: Sequence[str]) -> QualityCurve:
     """Return the curve of a finished study.
 
     Args:
-        cell: the search.
+        planned: the search.
         runs: of its study.
         objectives: metric keys.
     """
     evaluations = search_evaluations(runs)
-    values = best_so_far(evaluations, objectives)[: cell.budget]
+    values = best_so_far(evaluations, objectives)[: planned.budget]
     start = 0.1 ** len(objectives) if len(objectives) > 1 else 1.0
-    values += [values[-1] if values else start] * (cell.budget - len(values))
+    values += [values[-1] if values else start] * (planned.budget - len(values))
     machines = dict.fromkeys(run.machine for run in runs if run.machine)
-    return Curve(cell, values, len(evaluations), sum(not e.feasible for e in evaluations), tuple(machines))
+    return QualityCurve(planned, values, len(evaluations), sum(not e.feasible for e in evaluations), tuple(machines))
 
 
-def median_evaluations(curves: Sequence[Curve], target: float, larger_is_better: bool) -> float | None:
+def median_evaluations(curves: Sequence[QualityCurve], target: float, larger_is_better: bool) -> float | None:
     """Return the median number of evaluations to a target over all searches; None if half of them did not reach it.
 
     Args:
@@ -313,27 +315,29 @@ def read_search(study: Path) -> FinishedSearch:
         )  # fmt: skip
 
 
-def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, FinishedSearch]) -> Analysis:
+def analyse(
+    definition: Definition, planned_searches: Sequence[PlannedSearch], done: Mapping[str, FinishedSearch]
+) -> Analysis:
     """Compare the finished searches.
 
     Args:
         definition: the experiment.
-        cells: all its searches.
-        done: name of a finished search (`Cell.file`) → what its study has.
+        planned_searches: all its searches.
+        done: name of a finished search (`PlannedSearch.file`) → what its study has.
 
     Raises:
         HeapwrightError: two studies have different objectives.
     """
     curves, objectives = [], list[str]()
-    for cell in cells:
-        if cell.file in done:
-            search = done[cell.file]
+    for planned in planned_searches:
+        if planned.file in done:
+            search = done[planned.file]
             if objectives and search.objectives != objectives:
                 raise HeapwrightError(
-                    f"{cell.file} has other objectives ({', '.join(search.objectives)}) than the searches before it"
+                    f"{planned.file} has other objectives ({', '.join(search.objectives)}) than the searches before it"
                 )
             objectives = search.objectives
-            curves.append(curve_of(cell, search.runs, objectives))
+            curves.append(curve_of(planned, search.runs, objectives))
     larger = len(objectives) > 1
     return Analysis(
         definition,
@@ -342,21 +346,21 @@ def analyse(definition: Definition, cells: Sequence[Cell], done: Mapping[str, Fi
         curves,
         _comparisons(definition, curves, larger),
         ranks_of(definition.methods, curves, larger),
-        len(cells) - len(curves),
-        {c.cell.file: done[c.cell.file] for c in curves},
+        len(planned_searches) - len(curves),
+        {c.planned.file: done[c.planned.file] for c in curves},
     )
 
 
-def _finals(curves: Sequence[Curve]) -> dict[tuple[str, int], dict[str, list[float]]]:
+def _finals(curves: Sequence[QualityCurve]) -> dict[tuple[str, int], dict[str, list[float]]]:
     """Return (program, budget) → method → final qualities."""
     found: dict[tuple[str, int], dict[str, list[float]]] = {}
     for c in curves:
-        key = (c.cell.program.name, c.cell.budget)
-        found.setdefault(key, {}).setdefault(c.cell.method, []).append(c.final)
+        key = (c.planned.program.name, c.planned.budget)
+        found.setdefault(key, {}).setdefault(c.planned.method, []).append(c.final)
     return found
 
 
-def _comparisons(definition: Definition, curves: Sequence[Curve], larger: bool) -> list[MethodTest]:
+def _comparisons(definition: Definition, curves: Sequence[QualityCurve], larger: bool) -> list[MethodTest]:
     raw: list[tuple[str, int, str, float, float]] = []
     for (program, budget), methods in _finals(curves).items():
         theirs = methods.get(definition.against, [])
@@ -372,7 +376,7 @@ def _comparisons(definition: Definition, curves: Sequence[Curve], larger: bool) 
     ]
 
 
-def ranks_of(methods: Sequence[str], curves: Sequence[Curve], larger: bool) -> Ranks:
+def ranks_of(methods: Sequence[str], curves: Sequence[QualityCurve], larger: bool) -> Ranks:
     """Return the average ranks of the methods, over the programs and budgets in which all have finished searches.
 
     Args:

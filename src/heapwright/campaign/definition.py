@@ -98,7 +98,7 @@ class Definition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedSearch:
     """One search of an experiment: a program, a method, a seed and a budget."""
 
     program: Program
@@ -112,10 +112,10 @@ class Cell:
         return f"{self.program.name}-{self.method}-{self.budget}-{self.seed}.study"
 
 
-def cells_of(definition: Definition) -> list[Cell]:
-    """Return all cells. The seed varies most slowly, so that an unfinished experiment compares whole rows."""
+def searches_of(definition: Definition) -> list[PlannedSearch]:
+    """Return all searches. The seed varies most slowly, so that an unfinished experiment compares whole rows."""
     return [
-        Cell(program, method, seed, budget)
+        PlannedSearch(program, method, seed, budget)
         for seed in definition.seed_list
         for program in definition.program
         for budget in definition.budgets

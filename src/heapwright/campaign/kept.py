@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.campaign.definition import Cell, Definition
+from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.campaign.run import is_done
 from heapwright.errors import HeapwrightError
 from heapwright.files import write_whole
@@ -29,16 +29,16 @@ _NAME = "experiment.json"
 
 
 class _StoredSearches(msgspec.Struct, forbid_unknown_fields=True):
-    """The file experiment.json: `Cell.file` → digest of the search."""
+    """The file experiment.json: `PlannedSearch.file` → digest of the search."""
 
     searches: dict[str, str] = {}
 
 
-def digests_of(cells: Sequence[Cell], definition: Definition, base: Path) -> dict[str, str]:
-    """Return `Cell.file` → a digest of what determines the search.
+def digests_of(planned_searches: Sequence[PlannedSearch], definition: Definition, base: Path) -> dict[str, str]:
+    """Return `PlannedSearch.file` → a digest of what determines the search.
 
     Args:
-        cells: the searches.
+        planned_searches: the searches.
         definition: the experiment.
         base: the folder of the definition.
     """
@@ -50,14 +50,14 @@ def digests_of(cells: Sequence[Cell], definition: Definition, base: Path) -> dic
         return contents[name]
 
     found = {}
-    for cell in cells:
-        program = cell.program
+    for planned in planned_searches:
+        program = planned.program
         parts = [
-            cell.method, cell.seed, cell.budget, definition.minimize, definition.allocators, definition.preset,
+            planned.method, planned.seed, planned.budget, definition.minimize, definition.allocators, definition.preset,
             definition.confirm, [*definition.options, *program.options], program.command,
             content(program.workload) if program.workload else "", [content(trace) for trace in program.traces],
         ]  # fmt: skip
-        found[cell.file] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        found[planned.file] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return found
 
 
@@ -120,7 +120,7 @@ def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None])
 
 
 def finished(digests: Mapping[str, str], folder: Path) -> dict[str, Path]:
-    """Return `Cell.file` → study of the finished searches that are those of the definition.
+    """Return `PlannedSearch.file` → study of the finished searches that are those of the definition.
 
     Args:
         digests: see `digests_of`.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from heapwright.campaign.definition import Cell, Definition
+from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.errors import INTERRUPTED, HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.measure.host import describe_host, differences
@@ -33,17 +33,17 @@ sys.exit(main())
 """
 
 
-def words_of(cell: Cell, definition: Definition, base: Path, study: Path) -> list[str]:
-    """Return the words of the `tune` command of a cell.
+def words_of(planned: PlannedSearch, definition: Definition, base: Path, study: Path) -> list[str]:
+    """Return the words of the `tune` command of a search.
 
     Args:
-        cell: the search.
+        planned: the search.
         definition: the experiment.
         base: the folder of the definition.
         study: the study's file.
     """
-    words = ["tune", "--study", str(study), "--method", cell.method, "--seed", str(cell.seed)]
-    words += ["--budget", str(cell.budget), "--no-report", "--quiet"]
+    words = ["tune", "--study", str(study), "--method", planned.method, "--seed", str(planned.seed)]
+    words += ["--budget", str(planned.budget), "--no-report", "--quiet"]
     words += ["--no-search-only" if definition.confirm else "--search-only"]
     for option, value in (
         ("--minimize", ",".join(definition.minimize)),
@@ -51,12 +51,12 @@ def words_of(cell: Cell, definition: Definition, base: Path, study: Path) -> lis
         ("--preset", definition.preset),
     ):
         words += [option, value] if value else []
-    words += [*definition.options, *cell.program.options]
-    if cell.program.traces:
-        return [*words, "--trace", *(str((base / trace).resolve()) for trace in cell.program.traces)]
-    if cell.program.workload:
-        return [*words, "--workload", str((base / cell.program.workload).resolve())]
-    return [*words, "--", *cell.program.command]
+    words += [*definition.options, *planned.program.options]
+    if planned.program.traces:
+        return [*words, "--trace", *(str((base / trace).resolve()) for trace in planned.program.traces)]
+    if planned.program.workload:
+        return [*words, "--workload", str((base / planned.program.workload).resolve())]
+    return [*words, "--", *planned.program.command]
 
 
 def is_done(study: Path) -> bool:
@@ -70,14 +70,14 @@ def is_done(study: Path) -> bool:
         return False  # `tune` reports the error
 
 
-def kind_of(cells: Sequence[Cell], folder: Path) -> dict[str, Any] | None:
+def kind_of(planned_searches: Sequence[PlannedSearch], folder: Path) -> dict[str, Any] | None:
     """Return the description of the machines that made the searches so far; None if there are no runs.
 
     Args:
-        cells: the searches.
+        planned_searches: the searches.
         folder: where the studies are.
     """
-    for path in (folder / cell.file for cell in cells):
+    for path in (folder / planned.file for planned in planned_searches):
         if not path.is_file() or not path.stat().st_size:
             continue
         try:
@@ -89,8 +89,8 @@ def kind_of(cells: Sequence[Cell], folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def start_cell(
-    cell: Cell,
+def start_search(
+    planned: PlannedSearch,
     definition: Definition,
     base: Path,
     folder: Path,
@@ -100,14 +100,14 @@ def start_cell(
     """Start the `tune` of a search. It ends when the calling thread ends, however that ends.
 
     Args:
-        cell: the search.
+        planned: the search.
         definition: the experiment.
         base: the folder of the definition, in which commands run.
         folder: where the studies are.
         more: further options of `tune`.
         errors: receives its messages; then it is in a session of its own. None: they go to a pipe.
     """
-    verb, *words = words_of(cell, definition, base, (folder / cell.file).resolve())
+    verb, *words = words_of(planned, definition, base, (folder / planned.file).resolve())
     return subprocess.Popen(
         [sys.executable, "-c", _TIED, str(os.getpid()), verb, *more, *words],
         cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors or subprocess.PIPE,
@@ -115,11 +115,11 @@ def start_cell(
     )  # fmt: skip
 
 
-def check_end(cell: Cell, status: int, said: str) -> None:
+def check_end(planned: PlannedSearch, status: int, said: str) -> None:
     """Check how the `tune` of a search ended.
 
     Args:
-        cell: the search.
+        planned: the search.
         status: its exit status.
         said: its messages.
 
@@ -132,7 +132,7 @@ def check_end(cell: Cell, status: int, said: str) -> None:
     if status:
         lines = [line.removeprefix("heapwright: ") for line in said.splitlines() if line.strip()]
         why = lines[-1] if lines else f"exit status {status}"
-        raise HeapwrightError(f"{cell.file}: {why}", status=status if status in (1, 2) else 1)
+        raise HeapwrightError(f"{planned.file}: {why}", status=status if status in (1, 2) else 1)
 
 
 class Failures:
@@ -148,15 +148,15 @@ class Failures:
         self._alike = set[tuple[str, str]]()
         self._left_out = 0
 
-    def add(self, cell: Cell, error: HeapwrightError) -> None:
+    def add(self, planned: PlannedSearch, error: HeapwrightError) -> None:
         """Take note of a failed search."""
         self._note(error.message)
         self._found.append(error)
-        self._alike.add((cell.program.name, cell.method))
+        self._alike.add((planned.program.name, planned.method))
 
-    def leaves_out(self, cell: Cell) -> bool:
+    def leaves_out(self, planned: PlannedSearch) -> bool:
         """Whether a search is left out because one of the same program and method failed. It is counted."""
-        found = (cell.program.name, cell.method) in self._alike
+        found = (planned.program.name, planned.method) in self._alike
         self._left_out += found
         return found
 
@@ -178,24 +178,30 @@ class Failures:
         )
 
 
-def title_of(cell: Cell, number: int, count: int) -> str:
+def title_of(planned: PlannedSearch, number: int, count: int) -> str:
     """Return the line about the beginning of a search.
 
     Args:
-        cell: the search.
+        planned: the search.
         number: its number.
         count: the number of searches.
     """
-    return f"{number} of {count}: {cell.program.name}, {cell.method}, seed {cell.seed}, budget {cell.budget}"
+    return (
+        f"{number} of {count}: {planned.program.name}, {planned.method}, seed {planned.seed}, budget {planned.budget}"
+    )
 
 
-def run_cells(
-    cells: Sequence[Cell], definition: Definition, base: Path, folder: Path, note: Callable[[str], None]
+def run_searches(
+    planned_searches: Sequence[PlannedSearch],
+    definition: Definition,
+    base: Path,
+    folder: Path,
+    note: Callable[[str], None],
 ) -> None:
     """Run all searches that are not finished, one after another on this machine.
 
     Args:
-        cells: the searches.
+        planned_searches: the searches.
         definition: the experiment.
         base: the folder of the definition, in which commands run.
         folder: where the studies are.
@@ -205,19 +211,21 @@ def run_cells(
         HeapwrightError: searches failed (`Failures`), or others were made on another kind of machine.
         KeyboardInterrupt: all completed runs are stored.
     """
-    todo = [(number, cell) for number, cell in enumerate(cells, 1) if not is_done(folder / cell.file)]
-    kind = kind_of(cells, folder) if todo else None
+    todo = [
+        (number, planned) for number, planned in enumerate(planned_searches, 1) if not is_done(folder / planned.file)
+    ]
+    kind = kind_of(planned_searches, folder) if todo else None
     if kind and (other := differences(kind, describe_host())):
         raise HeapwrightError(
             f"the searches so far were measured on machines of another kind ({other[0]})",
             "give the same --cluster, or another folder with -o",
         )
     failures = Failures(note)
-    for number, cell in todo:
-        if failures.leaves_out(cell):
+    for number, planned in todo:
+        if failures.leaves_out(planned):
             continue
-        note(title_of(cell, number, len(cells)))
-        with start_cell(cell, definition, base, folder) as process:
+        note(title_of(planned, number, len(planned_searches)))
+        with start_search(planned, definition, base, folder) as process:
             try:
                 _, said = process.communicate()
             except BaseException:
@@ -227,7 +235,7 @@ def run_cells(
                 process.kill()
                 raise
         try:
-            check_end(cell, process.returncode, said)
+            check_end(planned, process.returncode, said)
         except HeapwrightError as error:
-            failures.add(cell, error)
+            failures.add(planned, error)
     failures.check()

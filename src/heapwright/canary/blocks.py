@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heapwright.canary.instances import InstanceReading
-from heapwright.canary.samples import Header, Sample
+from heapwright.canary.samples import Header, InstancesSample
 
 SAMPLES_PER_BLOCK = 12
 _MIN_SHARE = 0.5  # of the samples of a block, below which it does not count
@@ -46,7 +46,7 @@ class RatioSeries:
         return [math.log(t / c) for c, t in zip(self.control, self.treatment, strict=True)]
 
 
-def all_blocks(header: Header, samples: Sequence[Sample], warm_up_s: float) -> dict[str, RatioSeries]:
+def all_blocks(header: Header, samples: Sequence[InstancesSample], warm_up_s: float) -> dict[str, RatioSeries]:
     """Return the blocks of each number.
 
     Args:
@@ -58,12 +58,12 @@ def all_blocks(header: Header, samples: Sequence[Sample], warm_up_s: float) -> d
         return {}
     length = header.every_s * SAMPLES_PER_BLOCK
     first = samples[0].time
-    groups: dict[int, list[Sample]] = {}
+    groups: dict[int, list[InstancesSample]] = {}
     for sample in samples:
         groups.setdefault(int((sample.time - first) // length), []).append(sample)
     warm = _Warm(samples, warm_up_s)
     found = {name: RatioSeries() for name in (MEMORY, CPU, FAULTS, *header.numbers)}
-    before: Sample | None = None
+    before: InstancesSample | None = None
     for number, group in sorted(groups.items()):
         previous, before = before, group[-1]
         if len(group) < _MIN_SHARE * SAMPLES_PER_BLOCK:
@@ -90,7 +90,7 @@ def all_blocks(header: Header, samples: Sequence[Sample], warm_up_s: float) -> d
     return found
 
 
-def restarts(samples: Sequence[Sample]) -> tuple[int, int]:
+def restarts(samples: Sequence[InstancesSample]) -> tuple[int, int]:
     """How often instances of control and of treatment restarted."""
     counts = []
     for side in ("control", "treatment"):
@@ -106,7 +106,7 @@ def restarts(samples: Sequence[Sample]) -> tuple[int, int]:
 class _Warm:
     """Leaves out readings of instances that have just started."""
 
-    def __init__(self, samples: Sequence[Sample], warm_up_s: float) -> None:
+    def __init__(self, samples: Sequence[InstancesSample], warm_up_s: float) -> None:
         self._warm_up_s = warm_up_s
         self._first: dict[tuple[str, int, float], float] = {}  # when an instance's start was first seen
         for sample in samples:
@@ -115,7 +115,7 @@ class _Warm:
                     if row is not None:
                         self._first.setdefault((side, i, row.started), sample.time)
 
-    def row(self, sample: Sample, side: str, instance: int) -> InstanceReading | None:
+    def row(self, sample: InstancesSample, side: str, instance: int) -> InstanceReading | None:
         row: InstanceReading | None = getattr(sample, side)[instance]
         if row is None or sample.time - self._first[side, instance, row.started] < self._warm_up_s:
             return None

@@ -52,7 +52,7 @@ Verdict = Literal["lower", "higher", "same", "drifting", "open"]
 
 
 @dataclass(frozen=True)
-class Result:
+class CanaryResult:
     """The result of a canary for one number, at its last look.
 
     Attributes:
@@ -77,7 +77,7 @@ class Result:
     between: bool = False
 
 
-def judge(blocks: RatioSeries, margin: float) -> Result:
+def judge_number(blocks: RatioSeries, margin: float) -> CanaryResult:
     """Judge the blocks of one number.
 
     A claim of an earlier look stays only if the later looks do not contradict it: the last look decides.
@@ -88,11 +88,11 @@ def judge(blocks: RatioSeries, margin: float) -> Result:
     """
     every = blocks.log_ratios
     if not every:
-        return Result("open")
+        return CanaryResult("open")
     control, treatment = statistics.fmean(blocks.control), statistics.fmean(blocks.treatment)
     looks = int(math.log2(len(every) / FIRST_LOOK)) + 1 if len(every) >= FIRST_LOOK else 0
     if not looks:
-        return Result("open", control, treatment, blocks=len(every))
+        return CanaryResult("open", control, treatment, blocks=len(every))
     count = FIRST_LOOK << (looks - 1)
     spent = _spent_at(looks)
     between = _between(blocks, count, _BETWEEN)
@@ -110,7 +110,7 @@ def judge(blocks: RatioSeries, margin: float) -> Result:
         verdict = "higher"
     elif drift is not None and abs(drift) > near:
         verdict = "drifting"
-    return Result(
+    return CanaryResult(
         verdict,
         control,
         treatment,

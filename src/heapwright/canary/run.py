@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, RatioSeries, all_blocks, restarts
 from heapwright.canary.instances import InstanceReading, first_starts, read_instance
-from heapwright.canary.judge import Result, judge
-from heapwright.canary.samples import Header, Sample, SampleFile
+from heapwright.canary.judge import CanaryResult, judge_number
+from heapwright.canary.samples import Header, InstancesSample, SampleFile
 from heapwright.canary.sources import Source
 
 CLAIMS = ("lower", "higher", "same")
@@ -35,7 +35,7 @@ class CanaryState:
     """
 
     header: Header
-    results: dict[str, Result]
+    results: dict[str, CanaryResult]
     blocks: dict[str, RatioSeries]
     samples: int
     sampled_s: float
@@ -51,7 +51,7 @@ class CanaryState:
         return min(len(self.header.control), len(self.header.treatment)) < 2
 
 
-def judge_samples(header: Header, samples: list[Sample], warm_up_s: float, margin: float) -> CanaryState:
+def judge_samples(header: Header, samples: list[InstancesSample], warm_up_s: float, margin: float) -> CanaryState:
     """Judge the samples.
 
     Args:
@@ -66,7 +66,7 @@ def judge_samples(header: Header, samples: list[Sample], warm_up_s: float, margi
     sides = ((header.control, last.control), (header.treatment, last.treatment)) if last else ()
     return CanaryState(
         header,
-        {name: judge(found, margin) for name, found in blocks.items()},
+        {name: judge_number(found, margin) for name, found in blocks.items()},
         blocks,
         len(samples),
         sum(gap for gap in gaps if gap < 3 * header.every_s),
@@ -78,12 +78,12 @@ def judge_samples(header: Header, samples: list[Sample], warm_up_s: float, margi
     )
 
 
-def _control_older_s(sample: Sample) -> float:
+def _control_older_s(sample: InstancesSample) -> float:
     starts = [[row.started for row in rows if row is not None] for rows in (sample.control, sample.treatment)]
     return statistics.median(starts[1]) - statistics.median(starts[0]) if all(starts) else 0.0
 
 
-def starts_of(header: Header, samples: list[Sample]) -> dict[str, float]:
+def starts_of(header: Header, samples: list[InstancesSample]) -> dict[str, float]:
     """When the instances that are process ids were first seen to have started, in seconds since the boot."""
     return {
         **first_starts(header.control, (sample.control for sample in samples)),
@@ -95,8 +95,8 @@ def take_samples(
     file: SampleFile,
     header: Header,
     sources: Mapping[str, Source],
-    until: Callable[[list[Sample]], bool],
-) -> list[Sample]:
+    until: Callable[[list[InstancesSample]], bool],
+) -> list[InstancesSample]:
     """Take samples until `until` says that it is enough; return all samples, those of earlier sessions too.
 
     Ctrl-C ends it as well.
@@ -124,7 +124,7 @@ def take_samples(
         with ThreadPoolExecutor(max(1, len(sources))) as pool:
             while True:
                 asked = {name: pool.submit(source) for name, source in sources.items()}
-                sample = Sample(
+                sample = InstancesSample(
                     time.time(),
                     [read(name) for name in header.control],
                     [read(name) for name in header.treatment],

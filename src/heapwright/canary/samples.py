@@ -36,7 +36,7 @@ class Header(msgspec.Struct):
     version: int = VERSION
 
 
-class Sample(msgspec.Struct):
+class InstancesSample(msgspec.Struct):
     """All instances at one moment.
 
     Attributes:
@@ -51,7 +51,7 @@ class Sample(msgspec.Struct):
     numbers: dict[str, tuple[float | None, float | None]] = {}
 
 
-def read_samples(path: Path) -> tuple[Header, list[Sample]]:
+def read_samples(path: Path) -> tuple[Header, list[InstancesSample]]:
     """Read a file of samples.
 
     Raises:
@@ -69,7 +69,7 @@ def read_samples(path: Path) -> tuple[Header, list[Sample]]:
     found = []
     for line in lines[1:]:
         try:
-            found.append(msgspec.json.decode(line, type=Sample))
+            found.append(msgspec.json.decode(line, type=InstancesSample))
         except (msgspec.DecodeError, UnicodeDecodeError):  # cut off by a kill or a full disk
             continue
     return header, found
@@ -88,7 +88,7 @@ class SampleFile:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
-        self.before: list[Sample] = []
+        self.before: list[InstancesSample] = []
         try:
             if path.exists() and path.stat().st_size:
                 found, self.before = read_samples(path)
@@ -112,7 +112,7 @@ class SampleFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: InstancesSample) -> None:
         """Append a sample.
 
         Raises:

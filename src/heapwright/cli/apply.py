@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.cautions import warn_of_changes
+from heapwright.cli.common import add_pick_option
 from heapwright.cli.containers import add_container_option, opened_container
 from heapwright.errors import FAILED, NO_GAIN, UNDECIDED, UsageError
 from heapwright.terminal_text import say, visible, warn
@@ -57,11 +58,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, metavar="STUDY", help="the study's file, which 'tune' writes")
-    parser.add_argument(
-        "--pick",
-        choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
-    )
+    add_pick_option(parser)
     parser.add_argument(
         "--format", choices=_FORMATS, default="env", dest="fmt", help="what to paste it into (default: env)"
     )
@@ -77,7 +74,7 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status says whether the printed settings are proven to be a gain."""
     from heapwright.allocators.huge_pages import are_forbidden
-    from heapwright.report.apply import render
+    from heapwright.report.apply import render_config
     from heapwright.study.choose import chosen_pick, prediction_caution
     from heapwright.study.claim import is_proven
     from heapwright.study.load import load_view
@@ -103,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     platform = str(view.host.get("image_platform") or "") or None
     if command and not platform and are_forbidden(config.env) and (why := library_trouble(command[0])):
         warn(why)
-    text = render(config, args.fmt, command, claim, "" if platform else cwd, platform)
+    text = render_config(config, args.fmt, command, claim, "" if platform else cwd, platform)
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
     for r in pick.requirements if pick else []:
         if r.state != "kept":

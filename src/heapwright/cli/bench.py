@@ -131,10 +131,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(args: argparse.Namespace, found: Any) -> None:
-    from heapwright.report.benchmarks import csv_text, failures, latex, markdown, suite_json, text
+    from heapwright.report.benchmarks import cell_failures, latex, markdown, suite_csv, suite_json, text
 
     if args.csv:
-        write_text(args.csv, csv_text(found))
+        write_text(args.csv, suite_csv(found))
     if args.markdown:
         write_text(args.markdown, markdown(found, _reproduce(args)))
     if args.latex:
@@ -148,5 +148,5 @@ def _write(args: argparse.Namespace, found: Any) -> None:
     if not args.quiet and not writes_stdout(args):
         print(text(found, shutil.get_terminal_size((80, 24)).columns), end="")
     else:
-        for line in failures(found):
+        for line in cell_failures(found):
             warn(line)

@@ -15,7 +15,7 @@ from heapwright.terminal_text import console
 
 if TYPE_CHECKING:
     from heapwright.canary.run import CanaryState
-    from heapwright.canary.samples import Sample
+    from heapwright.canary.samples import InstancesSample
     from heapwright.canary.sources import Source
 
 UNDECIDED = 4
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     end = time.monotonic() + args.for_ if args.for_ else None
     looked = [0]
 
-    def enough(samples: list[Sample]) -> bool:
+    def enough(samples: list[InstancesSample]) -> bool:
         if len(samples) % SAMPLES_PER_BLOCK == 0:  # a block may have ended
             found = judge_samples(header, samples, warm_up, args.margin)
             looks = max((r.looks for r in found.results.values()), default=0)

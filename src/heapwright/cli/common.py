@@ -50,6 +50,22 @@ def add_workload_option(parser: argparse.ArgumentParser, inputs: str = "") -> No
         parser.add_argument("--input", metavar="NAME", help=f"which input of the workload to run (default: {inputs})")
 
 
+def add_study_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every verb that makes or continues a study."""
+    parser.add_argument(
+        "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
+    )
+
+
+def add_pick_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every verb that uses the result of a study."""
+    parser.add_argument(
+        "--pick",
+        choices=("memory", "time", "balanced"),
+        help="which pick of the study (default: the one that its claim names)",
+    )
+
+
 def add_command_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every verb that judges runs: standard input, statuses of success, prefix."""
     parser.add_argument(

@@ -31,6 +31,7 @@ from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
+    from heapwright.comparison.compare import Comparison
     from heapwright.experiment.replays import Replays
     from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
@@ -124,23 +125,27 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args, workload, recorded)
 
 
+def _metrics_to_compare(args: argparse.Namespace, workload: Workload, replayed: bool) -> list[str]:
+    """Return the keys of the metrics that the user asked for, or of those that this kind of run can compare."""
+    from heapwright.objectives import parse_metrics
+
+    timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
+    usual = "peak_rss,mean_rss,cpu" if replayed else "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
+    return [m.key for m in parse_metrics(args.metrics or usual)]
+
+
 def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordings, Replays] | None) -> int:
     if args.cluster and workload.file.output.compare == "command":  # each worker would have a reference of its own
         raise UsageError("compare --cluster cannot compare outputs by a command", "leave out --cluster")
     from heapwright.allocators.embedded import find_embedded
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
-    from heapwright.objectives import parse_metrics
-    from heapwright.report.comparison import comparison_json, csv_text, failures, heading, latex, markdown, plot, table
+    from heapwright.report.comparison import allocator_failures
     from heapwright.report.landscape import check_plot
     from heapwright.report.progress import make_progress
-    from heapwright.report.terminal import paragraph
     from heapwright.workload.work_done import stand_ins
 
-    timed = workload.file.prefix is None or workload.file.prefix.compares("wall_s")
-    usual = "peak_rss,mean_rss,cpu" if recorded else "wall,cpu,peak_rss" if timed else "peak_rss,mean_rss"
-    metrics = [m.key for m in parse_metrics(args.metrics or usual)]
-    show_table = not writes_stdout(args) and not args.quiet
+    metrics = _metrics_to_compare(args, workload, recorded is not None)
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded, container=workload.container)
@@ -164,34 +169,55 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
         found = comparer.run(args.rounds)
     if found.fixed_time and not args.metrics:
         metrics = list(stand_ins(metrics))
-    command = recorded[0].command if recorded else workload.file.command
+    _write_files(args, found, metrics, recorded[0].command if recorded else workload.file.command)
+    if not writes_stdout(args) and not args.quiet:
+        _print(found, metrics)
+    else:
+        for text in [*allocator_failures(found), *found.warnings]:
+            warn(text)
+    if found.interrupted:
+        return INTERRUPTED
+    return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1
+
+
+def _write_files(args: argparse.Namespace, found: Comparison, metrics: list[str], command: list[str]) -> None:
+    """Write the tables, the picture and the JSON file that the command line names.
+
+    Args:
+        args: the command line.
+        found: the comparison.
+        metrics: keys of the metrics in the tables.
+        command: the command that was measured or recorded.
+    """
+    from heapwright.report.comparison import comparison_csv, comparison_json, latex, markdown, plot_comparison
+
     if args.csv:
-        write_text(args.csv, csv_text(found))
+        write_text(args.csv, comparison_csv(found))
     if args.markdown:
         write_text(args.markdown, markdown(found, metrics, _reproduce(args)))
     if args.latex:
         write_text(args.latex, latex(found, metrics, _reproduce(args)))
     if args.plot:
-        plot(found, args.plot)
+        plot_comparison(found, args.plot)
     if args.json:
         write_json(args.json, comparison_json(found, command))
-    if show_table:
-        out, shown = console(), table(found, metrics)
-        if not out.is_terminal:  # a log may be as wide as the table
-            out.width = max(out.width, out.measure(shown, options=out.options.update(width=_MAX_WIDTH)).maximum)
-        for text in heading(found, metrics):
-            out.print(visible(paragraph(text, out.width), "\n"), soft_wrap=True)
-        out.print(shown)
-        for text in failures(found):
-            out.print(visible(text), style="yellow", soft_wrap=True)
-        for text in found.warnings:
-            out.print(visible(f"warning: {text}"), style="yellow")
-    else:
-        for text in [*failures(found), *found.warnings]:
-            warn(text)
-    if found.interrupted:
-        return INTERRUPTED
-    return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1
+
+
+def _print(found: Comparison, metrics: list[str]) -> None:
+    """Print the table, the failures and the warnings."""
+    from heapwright.report.comparison import allocator_failures, recordings_heading, table
+    from heapwright.report.terminal import paragraph
+
+    out, shown = console(), table(found, metrics)
+    if not out.is_terminal:  # a log may be as wide as the table
+        out.width = max(out.width, out.measure(shown, options=out.options.update(width=_MAX_WIDTH)).maximum)
+    for text in recordings_heading(found, metrics):
+        out.print(visible(paragraph(text, out.width), "\n"), soft_wrap=True)
+    out.print(shown)
+    for text in allocator_failures(found):
+        out.print(visible(text), style="yellow", soft_wrap=True)
+    for text in found.warnings:
+        out.print(visible(f"warning: {text}"), style="yellow")
 
 
 def _replayed(allocators: list[Allocator], recordings: Recordings, named: bool) -> list[Allocator]:

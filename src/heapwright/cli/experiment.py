@@ -46,7 +46,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
-    from heapwright.campaign.definition import cells_of, load_definition
+    from heapwright.campaign.definition import load_definition, searches_of
     from heapwright.campaign.kept import digests_of, exclusive_folder, finished, renew
 
     definition = load_definition(args.file)
@@ -58,39 +58,41 @@ def run(args: argparse.Namespace) -> int:
     if folder == args.file:
         folder = args.file.with_name(f"{args.file.name}.results")
     folder.mkdir(parents=True, exist_ok=True)
-    cells = cells_of(definition)
-    digests = digests_of(cells, definition, args.file.parent)
+    planned_searches = searches_of(definition)
+    digests = digests_of(planned_searches, definition, args.file.parent)
     if not args.results_only:
         try:
             with exclusive_folder(folder):
                 renew(digests, folder, say)
-                _run(args, definition, cells, folder)
+                _run(args, definition, planned_searches, folder)
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {folder} holds all runs so far, and the same command continues the experiment")
             return INTERRUPTED
         except HeapwrightError:
             if finished(digests, folder):
-                _write(args, definition, cells, digests, folder)
+                _write(args, definition, planned_searches, digests, folder)
             raise
-    _write(args, definition, cells, digests, folder)
+    _write(args, definition, planned_searches, digests, folder)
     return 0
 
 
-def _run(args: argparse.Namespace, definition: Any, cells: list[Any], folder: Path) -> None:
+def _run(args: argparse.Namespace, definition: Any, planned_searches: list[Any], folder: Path) -> None:
     """Run the searches that are not finished, here or on a cluster."""
-    from heapwright.campaign.run import run_cells
+    from heapwright.campaign.run import run_searches
 
     note = (lambda _: None) if args.quiet else say
     if not args.cluster:
-        run_cells(cells, definition, args.file.parent, folder, note)
+        run_searches(planned_searches, definition, args.file.parent, folder, note)
         return
-    from heapwright.cluster.searches import run_cells_on
+    from heapwright.cluster.searches import run_searches_on
 
-    run_cells_on(args.cluster, cells, definition, args.file.parent, folder, note)
+    run_searches_on(args.cluster, planned_searches, definition, args.file.parent, folder, note)
 
 
-def _write(args: argparse.Namespace, definition: Any, cells: list[Any], digests: dict[str, str], folder: Path) -> None:
+def _write(
+    args: argparse.Namespace, definition: Any, planned_searches: list[Any], digests: dict[str, str], folder: Path
+) -> None:
     """Write the results of the finished searches."""
     from heapwright.campaign.analysis import analyse, read_search
     from heapwright.campaign.kept import finished
@@ -100,5 +102,5 @@ def _write(args: argparse.Namespace, definition: Any, cells: list[Any], digests:
     if not done:
         raise HeapwrightError(f"{folder} has no finished search of this definition", "leave out --results-only")
     command = shlex.join(["heapwright", "experiment", str(args.file)])
-    files = write_results(analyse(definition, cells, done), folder, command, args.file)
+    files = write_results(analyse(definition, planned_searches, done), folder, command, args.file)
     tell(str(files[-1]))

@@ -13,7 +13,7 @@ from heapwright.files import write_whole
 from heapwright.terminal_text import tell, warn
 
 if TYPE_CHECKING:
-    from heapwright.trace.info import Sample
+    from heapwright.trace.info import SampleEstimates
 
 MAX_PEAK_ERROR = 0.03  # of the peak of live bytes; fit warns if the standard error is larger
 
@@ -56,7 +56,7 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _uncertain(sample: Sample) -> str:
+def _uncertain(sample: SampleEstimates) -> str:
     needed = max(1, int(sample.rate * (MAX_PEAK_ERROR / sample.peak_share) ** 2))
     return (
         f"the peak of live bytes is uncertain: its standard error is {sample.peak_share:.1%}; "
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from heapwright.errors import UsageError
-    from heapwright.trace.info import Sample
+    from heapwright.trace.info import SampleEstimates
     from heapwright.trace.model import WindowsModel, fit, to_text
 
     if args.windows > 10_000:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     model, warning = fit(args.trace, args.model, args.windows, args.with_command)
     if warning:
         warn(warning)
-    sample = model.sample if isinstance(model.sample, Sample) else None
+    sample = model.sample if isinstance(model.sample, SampleEstimates) else None
     if sample and sample.peak_share > MAX_PEAK_ERROR:
         warn(_uncertain(sample))
     text = to_text(model)

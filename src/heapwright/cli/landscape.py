@@ -14,6 +14,7 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
     add_output_options,
+    add_study_option,
     add_workload_option,
     allocator_names,
     chosen_allocators,
@@ -35,6 +36,8 @@ from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
+    from heapwright.study.landscape_result import LandscapeResult
+    from heapwright.study.store import Store
     from heapwright.workload.model import Workload
 
 _EPILOG = """\
@@ -82,9 +85,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--seed", type=positive, metavar="N", help="random seed of the order and the environment padding (default 1)"
     )
-    parser.add_argument(
-        "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
-    )
+    add_study_option(parser)
     add_workload_option(parser)
     add_command_options(parser)
     add_container_option(parser)
@@ -149,7 +150,7 @@ def parse_ranges(texts: list[str], keys: list[str]) -> dict[str, tuple[int, int]
     return found
 
 
-def axes_of(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
+def swept_axes(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...]:
     """Return the axes that the command line asks for, as complete axis texts.
 
     Raises:
@@ -184,9 +185,36 @@ def run(args: argparse.Namespace) -> int:
         return _sweep(args, workload)
 
 
+def _metric_of(args: argparse.Namespace) -> str:
+    """Return the key of the metric to show.
+
+    Raises:
+        UsageError: --metric names several metrics, or an unknown one.
+    """
+    from heapwright.objectives import parse_objectives
+
+    metrics = parse_objectives(args.metric or "peak_rss", option="--metric")
+    if len(metrics) > 1:
+        raise UsageError(
+            "--metric names several metrics",
+            "name one; the study keeps all, and the same command can show another later",
+        )
+    return metrics[0].key
+
+
+def _study_options(args: argparse.Namespace, allocator: Allocator, metric: str) -> dict[str, Any]:
+    """Return the options of the study that the command line sets."""
+    given: dict[str, Any] = {"allocator": allocator.name, "axes": swept_axes(args, allocator)}
+    given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
+    if args.massif or metric == "massif_peak_bytes":
+        given["massif"], given["massif_by"] = True, args.massif or "emulation"
+    if args.instructions is not None:
+        given["callgrind"] = args.instructions == "callgrind"
+    return given
+
+
 def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     from heapwright.allocators.embedded import find_embedded
-    from heapwright.objectives import parse_objectives
     from heapwright.report.landscape import check_plot
     from heapwright.study.landscape_judge import landscape_result_of
     from heapwright.study.open import open_or_begin
@@ -195,24 +223,12 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
 
     check_plot(args.plot)
     check_plot(args.plot_optima, "--plot-optima")
-    show_lines = not writes_stdout(args) and not args.quiet
-    metrics = parse_objectives(args.metric or "peak_rss", option="--metric")
-    if len(metrics) > 1:
-        raise UsageError(
-            "--metric names several metrics",
-            "name one; the study keeps all, and the same command can show another later",
-        )
-    metric = metrics[0].key
+    metric = _metric_of(args)
     refuse_uncompared(workload, [metric])
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocator = chosen_allocators(args.allocator, embedded=embedded, container=workload.container)[0]
     check_measuring(args)
-    given: dict[str, Any] = {"allocator": allocator.name, "axes": axes_of(args, allocator)}
-    given |= {k: getattr(args, k) for k in ("seed", "meter", "timeout", "replicates") if getattr(args, k) is not None}
-    if args.massif or metric == "massif_peak_bytes":
-        given["massif"], given["massif_by"] = True, args.massif or "emulation"
-    if args.instructions is not None:
-        given["callgrind"] = args.instructions == "callgrind"
+    given = _study_options(args, allocator, metric)
     refuse_unreached(workload, allocator)
     path = args.study or _path(workload, given)
     if not path.exists():
@@ -237,24 +253,44 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
             args.stdin_needed = not store.remove_if_empty()
             raise
         landscape = landscape_result_of(store, metric if args.metric else "")
-        from heapwright.report import landscape as show
-        from heapwright.report.optima_plot import analysis_json, analysis_of, analysis_text, plot_optima
-        from heapwright.report.terminal import paragraph
-        from heapwright.study.landscape_export import csv_text, landscape_json
+        _write_data(args, store, landscape)
+    _draw_plots(args, landscape)
+    if not writes_stdout(args) and not args.quiet:
+        _print(landscape, path)
+    return 0
 
-        if args.csv:
-            write_text(args.csv, csv_text(store, landscape))
-        if args.json:
-            write_json(args.json, {**landscape_json(store, landscape), "analysis": analysis_json(landscape)})
+
+def _write_data(args: argparse.Namespace, store: Store, landscape: LandscapeResult) -> None:
+    """Write the CSV and JSON files that the command line names."""
+    from heapwright.report.optima_plot import analysis_json
+    from heapwright.study.landscape_export import landscape_csv, landscape_json
+
+    if args.csv:
+        write_text(args.csv, landscape_csv(store, landscape))
+    if args.json:
+        write_json(args.json, {**landscape_json(store, landscape), "analysis": analysis_json(landscape)})
+
+
+def _draw_plots(args: argparse.Namespace, landscape: LandscapeResult) -> None:
+    """Draw the pictures that the command line names."""
+    from heapwright.report.landscape import plot_landscape
+    from heapwright.report.optima_plot import plot_optima
+
     if args.plot:
-        show.plot(landscape, args.plot)
+        plot_landscape(landscape, args.plot)
     if args.plot_optima:
         plot_optima(landscape, args.plot_optima)
-    if show_lines:
-        out = console()
-        for line in show.lines(landscape, out.width):
-            out.print(line, soft_wrap=True)
-        if landscape.best is not None:
-            out.print(paragraph(f"analysis: {analysis_text(analysis_of(landscape))}", out.width, "  "), soft_wrap=True)
-        out.print(visible(f"study: {path}"), soft_wrap=True)
-    return 0
+
+
+def _print(landscape: LandscapeResult, path: Path) -> None:
+    """Print the landscape, its analysis and the path of the study."""
+    from heapwright.report.landscape import landscape_lines
+    from heapwright.report.optima_plot import analysis_of, analysis_text
+    from heapwright.report.terminal import paragraph
+
+    out = console()
+    for line in landscape_lines(landscape, out.width):
+        out.print(line, soft_wrap=True)
+    if landscape.best is not None:
+        out.print(paragraph(f"analysis: {analysis_text(analysis_of(landscape))}", out.width, "  "), soft_wrap=True)
+    out.print(visible(f"study: {path}"), soft_wrap=True)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from heapwright.cli.common import need_command
+from heapwright.cli.common import add_pick_option, need_command
 from heapwright.errors import UsageError
 from heapwright.terminal_text import tell
 
@@ -44,11 +44,7 @@ def add_parser(verbs: Any) -> None:
     which.add_argument(
         "--study", default="", metavar="FILE", help="link the pick of a study of 'tune', its settings built in"
     )
-    parser.add_argument(
-        "--pick",
-        choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
-    )
+    add_pick_option(parser)
     parser.add_argument(
         "--options", default="", metavar="K=V,...", help="options to build in, written as in EXGEN_OPTIONS"
     )
@@ -75,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.place:
         tell(str(library_folder().parent / PLACES[args.place]))
         return 0
-    from heapwright.link.choose import LinkRequest, check_options, from_request
+    from heapwright.link.choose import LinkRequest, check_exgen_options, from_request
     from heapwright.link.driver import run_compiler
 
     command = need_command(args)
@@ -91,6 +87,6 @@ def run(args: argparse.Namespace) -> int:
         secure=args.secure,
         plugins=not args.no_plugins,
     )
-    check_options(request.options)
+    check_exgen_options(request.options)
     from_request(request)  # reports an invalid request before the compiler runs
     return run_compiler(command, request)

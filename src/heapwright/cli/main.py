@@ -85,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def groups_of(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+def verbs_by_group(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     """Return the names of the verbs by group, in the order of `heapwright --help`."""
     verbs = next(action for action in parser._actions if isinstance(action, Verbs))
     return verbs.groups

@@ -135,7 +135,7 @@ def run_one(args: argparse.Namespace) -> int:
     """Runs `run-one`."""
     from heapwright.cluster import job_files
 
-    job_files.run_one(args.folder, args.number)
+    job_files.run_planned_block(args.folder, args.number)
     return 0
 
 

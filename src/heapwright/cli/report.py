@@ -77,13 +77,13 @@ def run(args: argparse.Namespace) -> int:
 def _write_csv(paths: list[Path], output: Path) -> None:
     """Write every run of the studies; with several studies the first column names the study."""
     from heapwright.cli.common import write_text
-    from heapwright.study.export import csv_text, evaluation_runs
+    from heapwright.study.export import evaluation_runs, study_csv
     from heapwright.study.store import read_study, study_errors
 
     runs = {}
     for path in paths:
         with read_study(path) as store, study_errors(path):
             runs[str(path)] = evaluation_runs(store)
-    write_text(output, csv_text(runs))
+    write_text(output, study_csv(runs))
     if str(output) != "-":
         tell(str(output))

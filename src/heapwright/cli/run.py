@@ -7,10 +7,14 @@ import errno
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from heapwright.cli.common import add_workload_option, read_inputs, read_workload
+from heapwright.cli.common import add_pick_option, add_workload_option, read_inputs, read_workload
 from heapwright.terminal_text import say, warn
+
+if TYPE_CHECKING:
+    from heapwright.experiment.configuration import Config
+    from heapwright.workload.program import ProgramIdentity
 
 _EPILOG = """\
 examples:
@@ -33,24 +37,35 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("study", type=Path, metavar="STUDY", help="the study's file, which 'tune' writes")
     add_workload_option(parser, inputs="the first")
-    parser.add_argument(
-        "--pick",
-        choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
-    )
+    add_pick_option(parser)
     parser.set_defaults(run=run, takes_command=True)
+
+
+class _Choice(NamedTuple):
+    """The setting that a study chose, and the facts that tell whether its claim covers a program.
+
+    Attributes:
+        config: the setting.
+        identity: the files of the program that the study measured; None if it measured none.
+        from_recordings: whether the study is one of recordings.
+        verified: the verdict of `heapwright verify` on a study of recordings; None if there is none.
+        measured: the program that the study measured.
+    """
+
+    config: Config
+    identity: ProgramIdentity | None
+    from_recordings: bool
+    verified: dict[str, Any] | None
+    measured: str
 
 
 def run(args: argparse.Namespace) -> int:
     """Replace this process by the command; other settings of the user in the same variables stay."""
-    from heapwright.allocators.huge_pages import are_forbidden, forbid_huge_pages
     from heapwright.allocators.reach import find_barrier
     from heapwright.study.choose import chosen_config, kept_choice
     from heapwright.study.local_environment import all_spaces, local_environment
-    from heapwright.study.program import changed_sentence, program_of
+    from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
-    from heapwright.workload.command import under_shell
-    from heapwright.workload.program import allocator_changes, command_changes
 
     workload = read_workload(args)
     input_ = read_inputs(args, workload)[0]
@@ -62,36 +77,70 @@ def run(args: argparse.Namespace) -> int:
             from heapwright.study.load import view_of
 
             config = chosen_config(view_of(store), args.pick)
-        identity = program_of(store)
-        spaces, recordings, verified = all_spaces(store.meta), store.meta.recordings, store.meta.verified
         measured = str((store.meta.identity.get("command") or command)[0])
+        from_recordings, spaces = store.meta.recordings is not None, all_spaces(store.meta)
+        choice = _Choice(config, program_of(store), from_recordings, store.meta.verified, measured)
         if not config.is_default or config.env:
             added, instead = local_environment(config.env, config.settings, config.allocator, spaces, env)
             env |= added
     if instead:
         say(f"{config.allocator} is loaded from {instead}, because the study's library is not on this machine")
     library = instead or config.env.get("LD_PRELOAD", "").partition(":")[0]
-    if config.is_default and not config.env and args.pick is None:
-        says = "proves" if recordings is None else "predicts"
-        say(f"{args.study} {says} no gain, so the program runs with nothing changed")
-    elif recordings is not None:
-        if verified is None or verified["verdict"] != "holds":
-            say(f"predicted by replays, not proven: 'heapwright verify {args.study} -- CMD' proves it")
-    elif Path(measured).name != Path(command[0]).name:
-        say(f"the study measured another program, {measured}; its claim does not cover {command[0]}")
-    elif identity is not None:
-        hint = f"'heapwright verify {args.study}' checks whether its gain still holds"
-        if changes := command_changes(identity, [program, *command[1:]], workload.cwd):
-            warn(f"{changed_sentence(changes)}; {hint}")
-        if library and (changes := allocator_changes(identity, {config.allocator: library})):
-            warn(f"{changed_sentence(changes, 'the allocator')}; {hint}")
+    _tell_coverage(args, choice, library, command, program, workload.cwd)
     barrier = None if config.is_default else find_barrier(program, config.allocator, library)
     if barrier is not None:
         warn(str(barrier))
-    stdin = input_.stdin or workload.file.stdin
+    _replace_process(command, env, workload.cwd, input_.stdin or workload.file.stdin)
+
+
+def _tell_coverage(
+    args: argparse.Namespace, choice: _Choice, library: str, command: list[str], program: str, cwd: Path
+) -> None:
+    """Tell the user if the claim of the study does not cover this run: another program, changed files, no proof.
+
+    Args:
+        args: the command line.
+        choice: the setting of the study.
+        library: the library of its allocator; empty for none.
+        command: the command to run.
+        program: its executable.
+        cwd: its directory.
+    """
+    from heapwright.study.program import changed_sentence
+    from heapwright.workload.program import allocator_changes, command_changes
+
+    config, identity = choice.config, choice.identity
+    if config.is_default and not config.env and args.pick is None:
+        says = "predicts" if choice.from_recordings else "proves"
+        say(f"{args.study} {says} no gain, so the program runs with nothing changed")
+    elif choice.from_recordings:
+        if choice.verified is None or choice.verified["verdict"] != "holds":
+            say(f"predicted by replays, not proven: 'heapwright verify {args.study} -- CMD' proves it")
+    elif Path(choice.measured).name != Path(command[0]).name:
+        say(f"the study measured another program, {choice.measured}; its claim does not cover {command[0]}")
+    elif identity is not None:
+        hint = f"'heapwright verify {args.study}' checks whether its gain still holds"
+        if changes := command_changes(identity, [program, *command[1:]], cwd):
+            warn(f"{changed_sentence(changes)}; {hint}")
+        if library and (changes := allocator_changes(identity, {config.allocator: library})):
+            warn(f"{changed_sentence(changes, 'the allocator')}; {hint}")
+
+
+def _replace_process(command: list[str], env: dict[str, str], cwd: Path, stdin: str) -> NoReturn:
+    """Replace this process by the command.
+
+    Args:
+        command: the program and its arguments.
+        env: its environment.
+        cwd: its directory.
+        stdin: a file for its standard input; empty for ours.
+    """
+    from heapwright.allocators.huge_pages import are_forbidden, forbid_huge_pages
+    from heapwright.workload.command import under_shell
+
     if stdin:
         os.dup2(os.open(stdin, os.O_RDONLY), 0)
-    os.chdir(workload.cwd)
+    os.chdir(cwd)
     if are_forbidden(env):
         forbid_huge_pages()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the program would inherit that

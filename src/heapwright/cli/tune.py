@@ -21,6 +21,7 @@ from heapwright.cli.common import (
     add_cluster_option,
     add_command_options,
     add_output_options,
+    add_study_option,
     allocator_names,
     open_machines,
     open_workload,
@@ -87,9 +88,7 @@ def add_parser(verbs: Any) -> None:
         metavar="N|TIME",
         help="number of evaluations, or total time (200, 15m); default 96 evaluations within 10m",
     )
-    parser.add_argument(
-        "--study", type=Path, metavar="FILE", help="the study's file (default: a name made from the command)"
-    )
+    add_study_option(parser)
     parser.add_argument(
         "--same-program",
         action="store_true",
@@ -307,7 +306,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     from heapwright.study.choose import keep_choice
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
-    from heapwright.tuning.pipeline import tune
+    from heapwright.tuning.pipeline import tune_study
     from heapwright.tuning.session import Session
     from heapwright.tuning.warm import good_settings
 
@@ -340,7 +339,9 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
                     progress.note(recorded[0].reference_why)
                     store.update(recordings=dataclasses.asdict(recorded[0]))
                 with open_machines(args, workload, allocators, progress, store) as machines:
-                    tune(Session(store, workload, allocators, options, progress, machines, began, recorded, added))
+                    tune_study(
+                        Session(store, workload, allocators, options, progress, machines, began, recorded, added)
+                    )
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {path} holds all runs so far, and the same command continues it")

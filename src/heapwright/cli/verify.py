@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import (
     add_command_options,
     add_output_options,
+    add_pick_option,
     open_workload,
     read_stdin,
     refuse_uncompared,
@@ -67,11 +68,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_command_options(parser)
     add_container_option(parser)
-    parser.add_argument(
-        "--pick",
-        choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
-    )
+    add_pick_option(parser)
     parser.add_argument(
         "--max-time", type=duration, default=600.0, metavar="TIME", help="maximum total time (90s, 10m; default 10m)"
     )
@@ -226,39 +223,29 @@ def _verified(
 
     import msgspec
 
-    from heapwright.experiment.configuration import DEFAULT
     from heapwright.measure.host import describe_host, differences
     from heapwright.report.progress import make_progress
-    from heapwright.study.local_environment import local_environment
     from heapwright.study.metering import meter_options_of
     from heapwright.study.options import Options
     from heapwright.tuning.verification import refused
     from heapwright.tuning.verify import verify
     from heapwright.workload.execute import Executor
-    from heapwright.workload.program import allocator_changes, program_changes
+    from heapwright.workload.program import program_changes
 
     options = msgspec.convert(view.options, Options, strict=False)
-    base = workload.base_environment()
     notes = [
         *program_changes(identity),
         *(f"this machine differs from the study's: {text}" for text in differences(view.host, describe_host())),
     ]
+    default, default_notes = _default_now(view)
+    notes += default_notes
     local: list[Config] = []
-    default = view.default
-    if view.recordings is not None and default.allocator == DEFAULT:  # now the program as it is
-        default = dataclasses.replace(default, env={})
-        if view.recordings.own_malloc:
-            notes.append(f"the default is the program as it is. In the study: {view.recordings.reference_why}")
     for config in (default, pick.config):
-        env, instead = dict(config.env), ""
-        if env and workload.container is None:
-            env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
-            library = instead or env.get("LD_PRELOAD", "").partition(":")[0]
-            notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
-            notes += allocator_changes(identity, {config.allocator: library}) if library else []
-        local.append(dataclasses.replace(config, env=env))
+        here, config_notes = _as_run_here(config, spaces, workload, identity)
+        local.append(here)
+        notes += config_notes
     default, choice = local
-    why = _unreached(choice, spaces, workload, base)
+    why = _unreached(choice, spaces, workload, workload.base_environment())
     predicted = view.recordings is not None
     if why:
         return refused(pick, why, options.objectives, predicted), notes
@@ -271,13 +258,49 @@ def _verified(
     return found, notes
 
 
+def _default_now(view: StudyView) -> tuple[Config, list[str]]:
+    """Return the default to compare with, and notes: for a study of recordings, the program as it is."""
+    from heapwright.experiment.configuration import DEFAULT
+
+    if view.recordings is None or view.default.allocator != DEFAULT:
+        return view.default, []
+    notes = []
+    if view.recordings.own_malloc:
+        notes.append(f"the default is the program as it is. In the study: {view.recordings.reference_why}")
+    return dataclasses.replace(view.default, env={}), notes
+
+
+def _as_run_here(
+    config: Config, spaces: dict[str, Any], workload: Workload, identity: ProgramIdentity
+) -> tuple[Config, list[str]]:
+    """Return a configuration with the environment that applies it on this machine, and notes on its allocator.
+
+    Args:
+        config: the configuration, as the study stores it.
+        spaces: parameter-space file of each allocator.
+        workload: what to run.
+        identity: the files of the study that are to be the same now.
+    """
+    from heapwright.study.local_environment import local_environment
+    from heapwright.workload.program import allocator_changes
+
+    env, notes = dict(config.env), []
+    if env and workload.container is None:
+        base = workload.base_environment()
+        env, instead = local_environment(config.env, config.settings, config.allocator, spaces, base)
+        library = instead or env.get("LD_PRELOAD", "").partition(":")[0]
+        notes += [f"{config.allocator} is loaded from {instead}"] if instead else []
+        notes += allocator_changes(identity, {config.allocator: library}) if library else []
+    return dataclasses.replace(config, env=env), notes
+
+
 def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workload: Workload) -> list[str]:
     """Store the verdict in a study of recordings, so that its claim is proven or refuted; return notes for the user."""
     from datetime import UTC, datetime
 
     from heapwright.study.choose import keep_choice
     from heapwright.study.load import view_of
-    from heapwright.study.store import open_study
+    from heapwright.study.store import open_writable_study
 
     if found.state == "undecided":
         return []
@@ -293,7 +316,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
         "requirements": [dataclasses.asdict(result) for result in found.requirements],
     }
     try:
-        with open_study(study) as store:
+        with open_writable_study(study) as store:
             store.update(verified=verified)
             keep_choice(store, view_of(store))
     except HeapwrightError as error:

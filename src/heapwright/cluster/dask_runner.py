@@ -28,7 +28,7 @@ from heapwright.cluster.transport import (
 )
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.runner import Result, Runner, RunsInputs, Work
+from heapwright.experiment.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
@@ -86,7 +86,7 @@ class DaskRunner:
         """See Runner."""
         self._waiting.append((_Numbers.next(), _Block(work)))
 
-    def results(self) -> Generator[Result]:
+    def results(self) -> Generator[JobResult]:
         """See Runner.
 
         Raises:
@@ -165,7 +165,7 @@ class DaskRunner:
                 )
             self._again(number)
 
-    def _take(self, number: int, event: dict[str, str]) -> Generator[Result]:
+    def _take(self, number: int, event: dict[str, str]) -> Generator[JobResult]:
         block = self._sent[number]
         member = block.member
         assert member is not None

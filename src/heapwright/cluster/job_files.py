@@ -41,7 +41,7 @@ from heapwright.cluster.transport import (
 )
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Result, Runner, RunsInputs, Work
+from heapwright.experiment.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.files import write_whole
 from heapwright.measure.host import differences
 from heapwright.study.store import Store
@@ -111,7 +111,7 @@ class FileRunner:
         """See Runner."""
         self._waiting.append(work)
 
-    def results(self) -> Generator[Result]:
+    def results(self) -> Generator[JobResult]:
         """See Runner.
 
         Raises:
@@ -228,7 +228,7 @@ class FileMachines:
         write_whole(self.folder / PLAN, encode(msgspec.structs.replace(self.plan, recipe=None, blocks=[])))
 
 
-def run_one(folder: Path, number: int) -> None:
+def run_planned_block(folder: Path, number: int) -> None:
     """Run a block of a plan on this machine, unless its results exist.
 
     Raises:

@@ -72,7 +72,7 @@ def cluster(
             nonlocal shown
             if finished or time.monotonic() - shown >= _SHOW_S:
                 shown = time.monotonic()
-                show("\n".join(lines(pool.activity(), _MAX_SHOWN)))
+                show("\n".join(worker_lines(pool.activity(), _MAX_SHOWN)))
                 if store is not None:
                     store.update(cluster={**stored, "workers": [*before, *pool.activity()]})
 
@@ -81,16 +81,19 @@ def cluster(
             yield DaskMachines(pool, needs, slots, record)
         finally:
             record(finished=True)
-            for line in lines(pool.activity()):
+            for line in worker_lines(pool.activity()):
                 note(line)
 
 
-def lines(workers: Sequence[dict[str, Any]], limit: int | None = None) -> list[str]:
+def worker_lines(workers: Sequence[dict[str, Any]], limit: int | None = None) -> list[str]:
     """Return a line on each worker's work; of more than `limit` workers only the busiest, and a line on the others."""
     used = [w for w in workers if w["blocks"]]
     if limit is not None and len(used) > limit:
         busiest = sorted(used, key=lambda w: w["busy_s"], reverse=True)[:limit]
-        return [*lines(busiest), f"and {len(used) - limit} more workers: {sum(w['runs'] for w in used)} runs in all"]
+        return [
+            *worker_lines(busiest),
+            f"and {len(used) - limit} more workers: {sum(w['runs'] for w in used)} runs in all",
+        ]
     return [
         f"worker {w['worker']} ({w['machine']}): {w['runs']} runs in {w['blocks']} blocks,"
         f" busy {w['busy_s']:.0f} s of {w['present_s']:.0f} s ({w['busy_s'] / max(w['present_s'], 1e-9):.0%})"

@@ -24,8 +24,8 @@ from pathlib import Path
 from heapwright import __version__
 from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import Allocator, get_allocator, ordinary_allocators
-from heapwright.campaign.definition import Cell, Definition
-from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_cell, title_of
+from heapwright.campaign.definition import Definition, PlannedSearch
+from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_search, title_of
 from heapwright.cluster.dask_runner import search_word
 from heapwright.cluster.pool import Member, Pool
 from heapwright.cluster.settings import read_settings
@@ -43,11 +43,11 @@ _NEEDS = "searches"  # the name of the requirements for a worker
 
 
 @dataclass
-class _Search:
+class _RunningSearch:
     """A search, and the worker and the process that run it."""
 
     number: int
-    cell: Cell
+    planned: PlannedSearch
     losses: int = 0
     member: Member | None = None
     process: subprocess.Popen[str] | None = None
@@ -119,14 +119,19 @@ def _timed(definition: Definition) -> bool:
     return any(METRICS[key].kind == "time" for key in keys)
 
 
-def run_cells_on(
-    where: str, cells: Sequence[Cell], definition: Definition, base: Path, folder: Path, note: Callable[[str], None]
+def run_searches_on(
+    where: str,
+    planned_searches: Sequence[PlannedSearch],
+    definition: Definition,
+    base: Path,
+    folder: Path,
+    note: Callable[[str], None],
 ) -> None:
     """Run all searches that are not finished on a cluster.
 
     Args:
         where: the argument of `--cluster`.
-        cells: the searches.
+        planned_searches: the searches.
         definition: the experiment.
         base: the folder of the definition, in which commands run.
         folder: where the studies are.
@@ -137,23 +142,27 @@ def run_cells_on(
         KeyboardInterrupt: all completed runs are stored.
     """
     settings = read_settings(where)
-    todo = [_Search(number, cell) for number, cell in enumerate(cells, 1) if not is_done(folder / cell.file)]
+    todo = [
+        _RunningSearch(number, planned)
+        for number, planned in enumerate(planned_searches, 1)
+        if not is_done(folder / planned.file)
+    ]
     if not todo:
         return
     check_texts(os.environ)
     demands = demands_of(definition, base, folder)
-    with Pool(settings, note, kind_of(cells, folder)) as pool, tempfile.TemporaryDirectory() as logs:
+    with Pool(settings, note, kind_of(planned_searches, folder)) as pool, tempfile.TemporaryDirectory() as logs:
         fit = pool.start(demands.needs, "", os.environ.get("PATH"))
         note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
 
-        def start(search: _Search) -> subprocess.Popen[str]:
+        def start(search: _RunningSearch) -> subprocess.Popen[str]:
             assert search.member is not None
             search.said = Path(logs) / f"{search.number}"
             more = ["--cluster", pool.address, "--worker", search.member.address]
             with search.said.open("w") as errors:
-                return start_cell(search.cell, definition, base, folder, more, errors)
+                return start_search(search.planned, definition, base, folder, more, errors)
 
-        _Distribution(pool, demands, todo, start, len(cells), note).run()
+        _Distribution(pool, demands, todo, start, len(planned_searches), note).run()
 
 
 class _Distribution:
@@ -172,13 +181,13 @@ class _Distribution:
         self,
         pool: Pool,
         demands: Demands,
-        todo: Sequence[_Search],
-        start: Callable[[_Search], subprocess.Popen[str]],
+        todo: Sequence[_RunningSearch],
+        start: Callable[[_RunningSearch], subprocess.Popen[str]],
         count: int,
         note: Callable[[str], None],
     ) -> None:
         self._pool, self._demands = pool, demands
-        self._todo, self._running = deque(todo), list[_Search]()
+        self._todo, self._running = deque(todo), list[_RunningSearch]()
         self._start, self._count, self._note = start, count, note
         self._failures = Failures(note)
 
@@ -222,13 +231,13 @@ class _Distribution:
             self._running.remove(search)
             search.said.unlink(missing_ok=True)
 
-    def _check(self, search: _Search, status: int) -> None:
+    def _check(self, search: _RunningSearch, status: int) -> None:
         """Take note of a search that failed, and leave out those that would fail alike."""
         try:
-            check_end(search.cell, status, search.said.read_text(errors="replace"))
+            check_end(search.planned, status, search.said.read_text(errors="replace"))
         except HeapwrightError as error:
-            self._failures.add(search.cell, error)
-            self._todo = deque(s for s in self._todo if not self._failures.leaves_out(s.cell))
+            self._failures.add(search.planned, error)
+            self._todo = deque(s for s in self._todo if not self._failures.leaves_out(s.planned))
 
     def _is_gone(self, member: Member) -> bool:
         try:
@@ -236,15 +245,15 @@ class _Distribution:
         except (OSError, RuntimeError, TimeoutError):
             return True
 
-    def _lost(self, search: _Search) -> None:
+    def _lost(self, search: _RunningSearch) -> None:
         assert search.member is not None
         search.losses += 1
         if search.losses >= _MAX_LOSSES:
             raise HeapwrightError(
-                f"{search.cell.file}: its worker was lost {_MAX_LOSSES} times",
+                f"{search.planned.file}: its worker was lost {_MAX_LOSSES} times",
                 "check whether the program crashes its machine; the same command continues the experiment",
             )
-        self._note(f"worker {search.member.address} is lost: {search.cell.file} will go on on another")
+        self._note(f"worker {search.member.address} is lost: {search.planned.file} will go on on another")
         self._todo.appendleft(search)
 
     def _hand_out(self) -> None:
@@ -258,16 +267,18 @@ class _Distribution:
                 return
             self._todo.remove(search)
             search.member = member
-            self._note(f"{title_of(search.cell, search.number, self._count)}, on {member.machine} ({member.address})")
+            self._note(
+                f"{title_of(search.planned, search.number, self._count)}, on {member.machine} ({member.address})"
+            )
             search.process = self._start(search)
             self._running.append(search)
 
-    def _next(self) -> _Search | None:
+    def _next(self) -> _RunningSearch | None:
         """Return the next search that can begin; None if there is none."""
-        busy = {s.cell.program.name for s in self._running} & self._demands.single
-        return next((s for s in self._todo if s.cell.program.name not in busy), None)
+        busy = {s.planned.program.name for s in self._running} & self._demands.single
+        return next((s for s in self._todo if s.planned.program.name not in busy), None)
 
-    def _end(self, searches: Sequence[_Search]) -> None:
+    def _end(self, searches: Sequence[_RunningSearch]) -> None:
         """Interrupt searches, and wait until they have ended. Their completed runs are stored."""
         for search in searches:
             assert search.process is not None

@@ -25,7 +25,7 @@ from heapwright.allocators.registry import Allocator
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, Result, RunsInputs, Work, run_work
+from heapwright.experiment.runner import Job, JobResult, RunsInputs, Work, run_work
 from heapwright.files import file_sha256
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
@@ -98,11 +98,11 @@ class Finished(msgspec.Struct):
     host: dict[str, Any]
     machine: str
 
-    def results(self, work: Work) -> Iterator[Result]:
+    def results(self, work: Work) -> Iterator[JobResult]:
         """Return the results in the form that a study stores."""
         kind = fingerprint(self.host)
         for r in self.ran:
-            yield Result(work.jobs[r.job], r.outcome, r.started, r.elapsed_s, tuple(r.retried), self.machine, kind)
+            yield JobResult(work.jobs[r.job], r.outcome, r.started, r.elapsed_s, tuple(r.retried), self.machine, kind)
 
 
 def encode(value: Any) -> str:

@@ -43,7 +43,7 @@ from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Work
 from heapwright.files import file_sha256
 from heapwright.measure.host import describe_host
-from heapwright.measure.meter import Stopped
+from heapwright.measure.streams import Stopped
 
 if TYPE_CHECKING:
     from heapwright.workload.execute import Executor

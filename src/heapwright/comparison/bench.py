@@ -21,14 +21,14 @@ from typing import Any
 import msgspec
 
 from heapwright.allocators.registry import Allocator
-from heapwright.allocators.takeover import judge
+from heapwright.allocators.takeover import judge_takeover
 from heapwright.comparison.bench_results import Cell, derive
 from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.binding_runs import run_with_bindings
 from heapwright.experiment.interleave import random_order, random_pad, run_batches
 from heapwright.experiment.progress import Progress
-from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, RunsInputs, Work
+from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, RunsInputs, Work
 from heapwright.files import NATIVE
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
@@ -233,7 +233,7 @@ class Bencher:
         if outcome.run.timed_out:
             self._hung(allocator.name)
         elif not failure:
-            self._allocators[at], failure = judge(allocator, words[0], found)
+            self._allocators[at], failure = judge_takeover(allocator, words[0], found)
         else:
             return  # the measured runs will show the failure
         for cell in cells:
@@ -251,7 +251,7 @@ class Bencher:
             for count in suite.threads(benchmark.name)
         ]
 
-        def take(result: Result) -> None:
+        def take(result: JobResult) -> None:
             number, benchmark, count = blocks[result.job.block]
             self._measured(number, self._cells(benchmark, count)[result.job.config], result.outcome)
 

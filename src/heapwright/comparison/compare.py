@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from heapwright.allocators.embedded import describe
+from heapwright.allocators.embedded import embedded_name
 from heapwright.allocators.peers import library_version
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
-from heapwright.allocators.takeover import Bindings, judge, others_than
+from heapwright.allocators.takeover import Bindings, judge_takeover, others_than
 from heapwright.errors import HeapwrightError
 from heapwright.experiment.binding_runs import run_with_bindings
 from heapwright.experiment.configuration import DEFAULT
@@ -33,7 +33,7 @@ from heapwright.experiment.interleave import random_order, random_pad, run_batch
 from heapwright.experiment.outputs import OutputCheck
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.runner import Job, LocalMachine, Machines, Result, Work
+from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Work
 from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
@@ -194,11 +194,11 @@ class Comparer:
         """Make the program with nothing changed the reference, because other allocators cannot replace its malloc."""
         if not self.rows[0].allocator.embedded:
             row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
-            row.malloc = describe(embedded)
+            row.malloc = embedded_name(embedded)
             self.rows.insert(0, row)
         for row in self.rows[1:]:
             if not row.allocator.embedded:
-                row.failure = f"not loaded: {describe(embedded)} is linked into the program"
+                row.failure = f"not loaded: {embedded_name(embedded)} is linked into the program"
 
     def _find_reference(self) -> None:
         """Run the program with nothing changed. It becomes the reference if its malloc is not that of the first row."""
@@ -255,7 +255,7 @@ class Comparer:
         if row.failure:
             return
         before = row.allocator
-        row.allocator, row.failure = judge(before, self.workload.program(input_), found)
+        row.allocator, row.failure = judge_takeover(before, self.workload.program(input_), found)
         if row.allocator is not before:
             self._own_malloc = others_than(row.allocator.preload, found)
             self._check_takeover(row, input_)
@@ -303,7 +303,7 @@ class Comparer:
         name = self.rows[at].allocator.name
         return random_pad(f"{self.seed}/{number}/{input_.name}/{name}")
 
-    def _measured(self, result: Result) -> None:
+    def _measured(self, result: JobResult) -> None:
         row, job = self.rows[result.job.config], result.job
         self.progress.ran(True)
         if row.failure:

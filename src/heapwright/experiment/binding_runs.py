@@ -11,7 +11,7 @@ from pathlib import Path
 
 from heapwright.allocators.takeover import Bindings, bindings, watch_environment
 from heapwright.experiment.runner import RunsInputs
-from heapwright.measure.meter import Stopped
+from heapwright.measure.streams import Stopped
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 

@@ -21,7 +21,7 @@ from heapwright.experiment.outputs import OutputCheck
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.progress import Progress
 from heapwright.experiment.records import PhaseStart, RunStore, StoredRun
-from heapwright.experiment.runner import TRIES, Job, Result, Runner, Work
+from heapwright.experiment.runner import TRIES, Job, JobResult, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.units import is_plausible
 from heapwright.workload.execute import advice
@@ -213,7 +213,7 @@ class Blocks:
             )
         )
 
-    def _store(self, result: Result) -> StoredRun:
+    def _store(self, result: JobResult) -> StoredRun:
         """Judge, charge and store a fresh result."""
         job, outcome = result.job, result.outcome
         default = job.config == DEFAULT_ID
@@ -262,7 +262,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _stored(result: Result, failure: str, charged_s: float) -> StoredRun:
+def _stored(result: JobResult, failure: str, charged_s: float) -> StoredRun:
     job, run = result.job, result.outcome.run
     keep_series = (job.phase, job.block % BLOCKS_APART) in _SERIES_OF and not failure
     extra = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TypeVar
 
-from heapwright.experiment.runner import Result, Runner, Work
+from heapwright.experiment.runner import JobResult, Runner, Work
 
 PAD_BYTES = 4096  # a page: covers every alignment of the stack
 
@@ -34,7 +34,7 @@ def random_pad(key: str) -> int:
 
 
 @contextmanager
-def submitted(runner: Runner, works: Iterable[Work]) -> Iterator[Iterator[Result]]:
+def submitted(runner: Runner, works: Iterable[Work]) -> Iterator[Iterator[JobResult]]:
     """Submit blocks, and yield the iterator over their results. On exit cancel the jobs that are not done."""
     for work in works:
         if work.jobs:
@@ -46,7 +46,7 @@ def submitted(runner: Runner, works: Iterable[Work]) -> Iterator[Iterator[Result
         runner.cancel()
 
 
-def run_batches(runner: Runner, count: int, make: Callable[[int], Work], take: Callable[[Result], None]) -> None:
+def run_batches(runner: Runner, count: int, make: Callable[[int], Work], take: Callable[[JobResult], None]) -> None:
     """Run blocks in batches of as many as the runner runs at once.
 
     Args:

@@ -58,7 +58,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Result:
+class JobResult:
     """A job that was run.
 
     Attributes:
@@ -114,7 +114,7 @@ class Runner(Protocol):
         """Accept a block; it may begin at once."""
         ...
 
-    def results(self) -> Generator[Result]:
+    def results(self) -> Generator[JobResult]:
         """Yield each job's result as soon as it is known, until no submitted block is left."""
         ...
 
@@ -123,7 +123,7 @@ class Runner(Protocol):
         ...
 
 
-def run_work(work: Work, executor: RunsInputs, stop: threading.Event | None = None) -> Generator[Result]:
+def run_work(work: Work, executor: RunsInputs, stop: threading.Event | None = None) -> Generator[JobResult]:
     """Run a block's jobs one after the other. A configuration that fails on one input is not run on the others.
 
     Args:
@@ -149,7 +149,7 @@ def run_work(work: Work, executor: RunsInputs, stop: threading.Event | None = No
             retried.append(outcome.failure)
         if outcome.failure:
             failed.add(job.config)
-        yield Result(job, outcome, started, time.monotonic() - began, tuple(retried))
+        yield JobResult(job, outcome, started, time.monotonic() - began, tuple(retried))
 
 
 class LocalRunner:
@@ -171,7 +171,7 @@ class LocalRunner:
         """See Runner."""
         self._waiting.append(work)
 
-    def results(self) -> Generator[Result]:
+    def results(self) -> Generator[JobResult]:
         """See Runner."""
         if self.slots > 1 and len(self._waiting) > 1:
             yield from self._run_in_threads()
@@ -182,9 +182,9 @@ class LocalRunner:
         """See Runner. Blocks that have begun end when the iterator of `results` is closed."""
         self._waiting.clear()
 
-    def _run_in_threads(self) -> Generator[Result]:
+    def _run_in_threads(self) -> Generator[JobResult]:
         stop = threading.Event()
-        done: queue.SimpleQueue[Result | BaseException | None] = queue.SimpleQueue()
+        done: queue.SimpleQueue[JobResult | BaseException | None] = queue.SimpleQueue()
         waiting, lock = self._waiting, threading.Lock()
 
         def run_blocks() -> None:

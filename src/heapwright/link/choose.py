@@ -132,7 +132,7 @@ def _from_study(request: LinkRequest) -> Choice:
     return replace(choice, caution=prediction_caution(view, pick, request.study))
 
 
-def check_options(options: str) -> None:
+def check_exgen_options(options: str) -> None:
     """Check options that are to be built in: exgen itself says which ones it does not understand.
 
     Raises:

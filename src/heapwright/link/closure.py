@@ -14,7 +14,7 @@ from heapwright.elf.image import LOCAL, WEAK, Image, read_image
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive, is_archive
 from heapwright.link.bitcode import Bitcode, is_bitcode, read_bitcode
-from heapwright.link.line import Input, LinkLine
+from heapwright.link.line import LinkInput, LinkLine
 
 
 @dataclass
@@ -91,7 +91,7 @@ class _Resolver:
     def __init__(self, line: LinkLine) -> None:
         self.line = line
         self.closure = Closure()
-        self.waiting: list[tuple[Input, Image]] = []
+        self.waiting: list[tuple[LinkInput, Image]] = []
         self.taken: set[int] = set()
         self.undefined: dict[str, bool] = {}  # name → whether a strong reference needs it
 
@@ -120,7 +120,7 @@ class _Resolver:
                 self.closure.libraries[item.path] = library
         return self.closure
 
-    def _library(self, item: Input, library: Image) -> None:
+    def _library(self, item: LinkInput, library: Image) -> None:
         closure = self.closure
         for name in library.exports:
             closure.exports.setdefault(name, library)

@@ -21,7 +21,7 @@ from heapwright.elf.note import Linked, read_note
 from heapwright.link.archive import Archive
 from heapwright.link.closure import Closure, read_input, resolve
 from heapwright.link.knowledge import Library, by_name_alone, known_library
-from heapwright.link.line import Input, LinkLine
+from heapwright.link.line import LinkInput, LinkLine
 from heapwright.link.loading import Loaded, load_all
 from heapwright.link.reach import reach
 
@@ -144,7 +144,7 @@ def inspect_files(paths: Sequence[Path], plugins: bool = True) -> list[Judgement
         if p in parts or (objects and isinstance(found := opened[p], Image) and found.kind == "library")
     ]
     if parts:
-        line = LinkLine([], [Input(path, whole=not objects) for path in together])
+        line = LinkLine([], [LinkInput(path, whole=not objects) for path in together])
         result.append(judge_link(_with_system_libraries(line), plugins, ", ".join(map(str, together))))
     for path, found in opened.items():
         if path not in together and isinstance(found, Image):
@@ -336,7 +336,7 @@ def _with_system_libraries(line: LinkLine) -> LinkLine:
     ):
         path = find_loaded(name, machine, bits, [], [])
         if path:
-            line.inputs.append(Input(path, as_needed=True))
+            line.inputs.append(LinkInput(path, as_needed=True))
     return line
 
 

@@ -84,7 +84,7 @@ _MAX_RESPONSES = 2000  # as gcc has it
 
 
 @dataclass(frozen=True)
-class Input:
+class LinkInput:
     """A file of the link.
 
     Attributes:
@@ -114,7 +114,7 @@ class LinkLine:
     """
 
     words: list[str]
-    inputs: list[Input] = field(default_factory=list)
+    inputs: list[LinkInput] = field(default_factory=list)
     output: str = "a.out"
     program: bool = True
     static: bool = False
@@ -264,7 +264,7 @@ class _Reader:
             return
         script = read_script(path)
         if script is None:
-            line.inputs.append(Input(path, at, state.whole, state.as_needed))
+            line.inputs.append(LinkInput(path, at, state.whole, state.as_needed))
             return
         for part, needed in script:
             inner = _State(state.static, state.whole, needed or state.as_needed)

@@ -82,12 +82,12 @@ def find_loaded(
         more: further folders, looked at last.
     """
     if "/" in name:
-        return Path(name) if fits(Path(name), machine, bits) else None
+        return Path(name) if is_for_machine(Path(name), machine, bits) else None
     environment = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
     first = [Path(folder) / name for folder in (*rpath, *environment, *runpath)]
     known = [Path(path) for path in _loader_cache().get(name, ())]
     last = [Path(folder) / name for folder in (*_configured_folders(), *_DEFAULT, *more)]
-    return next((path for path in (*first, *known, *last) if fits(path, machine, bits)), None)
+    return next((path for path in (*first, *known, *last) if is_for_machine(path, machine, bits)), None)
 
 
 def replace_origin(folders: Iterable[str], path: Path, bits: int) -> list[str]:
@@ -108,7 +108,7 @@ def replace_origin(folders: Iterable[str], path: Path, bits: int) -> list[str]:
     return found
 
 
-def fits(path: Path, machine: str, bits: int) -> bool:
+def is_for_machine(path: Path, machine: str, bits: int) -> bool:
     """Whether a file is an ELF file for this machine.
 
     Args:

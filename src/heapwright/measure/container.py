@@ -43,7 +43,7 @@ _WAIT_S = 120
 
 
 @dataclass(frozen=True)
-class Image:
+class ContainerImage:
     """An image, as far as measuring in it needs.
 
     Attributes:
@@ -81,7 +81,7 @@ class Container:
     """
 
     runtime: str
-    image: Image
+    image: ContainerImage
     args: tuple[str, ...]
     native: Path
     name: str = ""
@@ -209,7 +209,7 @@ def image_digest(name: str) -> str:
         return ""
 
 
-def look_into(runtime: str, name: str) -> Image:
+def look_into(runtime: str, name: str) -> ContainerImage:
     """Return the description of an image. It makes a container of it, which is not started.
 
     Raises:
@@ -228,7 +228,7 @@ def look_into(runtime: str, name: str) -> Image:
     identifier = str(found["Id"])
     loaders, libraries, version = _cached_files(runtime, identifier)
     libc = "musl" if "musl" in loaders and "glibc" not in loaders else "glibc"
-    return Image(
+    return ContainerImage(
         name,
         identifier,
         _digest(found),

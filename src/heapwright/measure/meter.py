@@ -1,17 +1,13 @@
 """Runs a command under the native meter and reads its ledger.
 
 The native program (`native/meter`) starts the target from a small process, watches its mapping calls and writes one
-JSON file. This module decodes that file into typed structures, and hashes the target's stdout while it forwards it.
+JSON file. This module decodes that file into typed structures. `streams` reads the target's output meanwhile.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
 import os
-import selectors
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +15,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -30,11 +26,11 @@ from heapwright.measure.parts import Breakdown
 from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.measure.process_group import ending
 from heapwright.measure.stderr_relay import StderrRelay
+from heapwright.measure.streams import StreamReader
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.platforms import INSIDE
 
 SERIES_POINTS = 240  # of memory over time, enough for a picture
-_STDERR_TAIL = 4096
 CHECKPOINT_S = 60  # how often the report of a bounded run is written while it runs
 _END_GRACE_S = 10
 _PARTS_INTERVAL_MS = 2  # short, so that polling does not miss the peak of a short program
@@ -156,10 +152,6 @@ class Run:
         }
 
 
-class Stopped(Exception):
-    """A run was cancelled by its `stop` event."""
-
-
 def meter_path() -> Path:
     """Return the path of the native meter: $HEAPWRIGHT_METER, or the one installed with the package.
 
@@ -219,6 +211,22 @@ def meter_command(
     return [*words, "--", *command]
 
 
+class _Launch(NamedTuple):
+    """How the meter of one run is started.
+
+    Attributes:
+        words: its command line, or that of the client of its container.
+        report: where it writes its JSON.
+        env: the whole environment; None for ours.
+        container: the container, with its name; None if the command runs here.
+    """
+
+    words: list[str]
+    report: Path
+    env: dict[str, str] | None
+    container: Container | None
+
+
 def run_metered(
     command: Sequence[str],
     options: MeterOptions,
@@ -256,28 +264,18 @@ def run_metered(
     capture = forward is None or container is not None or (prefix is not None and bool(prefix.output))
     relay = StderrRelay(sys.stderr.buffer) if capture and forward is not None else None
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        report = options.report or Path(folder) / "ledger.json"
-        words, name = [], ""
         if container is None:
-            words = meter_command(options, report, command, own=not attended)
+            launch = _launch_here(command, options, Path(folder), env, attended)
         else:
-            report, name = Path(folder) / "reports" / "ledger.json", container.name or new_name()
-            report.parent.mkdir()
-            report.parent.chmod(0o777)  # for a user of the image
-            own = not attended and not container.server
-            inside = Path(REPORTS, report.name), command, own, Path(INSIDE, "heapwright-meter")
-            words = container.run_words(
-                meter_command(options, *inside), env or {}, report.parent, name, stdin=stdin is not None
-            )
-            env = None
+            launch = _launch_in_container(command, options, Path(folder), env, attended, container, stdin is not None)
         source = stdin.open("rb") if stdin else None
         try:
             process = subprocess.Popen(
-                words,
+                launch.words,
                 stdin=source or subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if capture else None,
-                env=dict(env) if env is not None else None,
+                env=launch.env,
                 cwd=cwd,
                 start_new_session=not attended,
             )
@@ -286,21 +284,16 @@ def run_metered(
                 source.close()
         end = PrefixEnd(prefix)
         try:
-            digest, tail = _drain(process, forward, relay, keep, stop, end)
+            digest, tail = StreamReader(process, end, forward, relay, keep).read_all(stop)
         except BaseException:
-            if container is not None:  # the client's end is not the container's
-                dataclasses.replace(container, name=name).signal("KILL")
+            if launch.container is not None:  # the client's end is not the container's
+                launch.container.signal("KILL")
             raise
         if process.returncode:
-            text = tail.decode(errors="replace").strip()
-            code = process.returncode
-            message = text.splitlines()[-1] if text else f"the meter ended: {ending(code if code > 0 else 128 - code)}"
-            message = message.removeprefix("heapwright-meter: ").removeprefix("Error: ")
-            status = (code if container is None else min(code, 127)) if code > 0 else FAILED
-            raise HeapwrightError(message, status=status)
-        text = report.read_bytes().decode("utf-8", "replace")
+            raise _meter_failure(process.returncode, tail, container is not None)
+        text = launch.report.read_bytes().decode("utf-8", "replace")
         if options.report:
-            report.unlink(missing_ok=True)
+            launch.report.unlink(missing_ok=True)
         ledger, figures = msgspec.json.decode(text, type=Ledger), msgspec.json.decode(text, type=_Figures)
     if end.stream is not None and end.stream is process.stderr:
         digest = ""  # how much of stdout was read by then is arbitrary
@@ -309,8 +302,60 @@ def run_metered(
     digest = "" if bounded else digest  # how much it had printed by then is arbitrary
     run = _as_run(ledger, msgspec.structs.asdict(figures), digest, tail.decode(errors="replace"), cut)
     if not run.timed_out:
-        _measure_under_valgrind(run, options, command, env, cwd, stdin)
+        _measure_under_valgrind(run, options, command, env if container is None else None, cwd, stdin)
     return run
+
+
+def _launch_here(
+    command: Sequence[str], options: MeterOptions, folder: Path, env: Mapping[str, str] | None, attended: bool
+) -> _Launch:
+    """Return how to start the meter on this machine. The parameters are those of `run_metered` and `folder`.
+
+    Args:
+        folder: a directory for the report, unless the options name a file.
+    """
+    report = options.report or folder / "ledger.json"
+    words = meter_command(options, report, command, own=not attended)
+    return _Launch(words, report, dict(env) if env is not None else None, None)
+
+
+def _launch_in_container(
+    command: Sequence[str],
+    options: MeterOptions,
+    folder: Path,
+    env: Mapping[str, str] | None,
+    attended: bool,
+    container: Container,
+    has_stdin: bool,
+) -> _Launch:
+    """Return how to start the meter in a new container. The other parameters are those of `run_metered`.
+
+    Args:
+        folder: gets a directory for the report, which the container can write.
+        has_stdin: whether standard input is passed on.
+    """
+    report, name = folder / "reports" / "ledger.json", container.name or new_name()
+    report.parent.mkdir()
+    report.parent.chmod(0o777)  # for a user of the image
+    own = not attended and not container.server
+    inside = Path(REPORTS, report.name), command, own, Path(INSIDE, "heapwright-meter")
+    words = container.run_words(meter_command(options, *inside), env or {}, report.parent, name, stdin=has_stdin)
+    return _Launch(words, report, None, dataclasses.replace(container, name=name))
+
+
+def _meter_failure(code: int, tail: bytes, in_container: bool) -> HeapwrightError:
+    """Return the error of a meter that failed; its message is the last line of stderr.
+
+    Args:
+        code: its return code; below 0 for a signal.
+        tail: the last bytes of its stderr.
+        in_container: whether the code is that of a container's client.
+    """
+    text = tail.decode(errors="replace").strip()
+    message = text.splitlines()[-1] if text else f"the meter ended: {ending(code if code > 0 else 128 - code)}"
+    message = message.removeprefix("heapwright-meter: ").removeprefix("Error: ")
+    status = (min(code, 127) if in_container else code) if code > 0 else FAILED
+    return HeapwrightError(message, status=status)
 
 
 def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> None:
@@ -328,95 +373,6 @@ def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> No
         run.metrics["massif_peak_bytes"] = peak = valgrind.massif_peak(*target, **limits)
         if peak is None:
             run.warnings.append("the command ended differently under Massif, or took too long: its peak was not taken")
-
-
-def _drain(
-    process: subprocess.Popen[bytes],
-    forward: IO[bytes] | None,
-    relay: StderrRelay | None,
-    keep: IO[bytes] | None,
-    stop: threading.Event | None,
-    end: PrefixEnd,
-) -> tuple[str, bytes]:
-    """Read the target's streams until the meter ends, and end the run at the end of its prefix.
-
-    A daemon may hold the pipes open for ever, so this waits for the end of the meter and not for the end of file.
-
-    Args:
-        process: the meter.
-        forward: gets stdout as it comes. relay: gets stderr.
-        keep: gets a copy of stdout.
-        stop: cancels the run when set.
-        end: detects the end of the prefix.
-
-    Returns:
-        The SHA-256 of stdout and the last bytes of stderr.
-
-    Raises:
-        Stopped: `stop` was set.
-    """
-    digest, tail = hashlib.sha256(), b""
-    with selectors.DefaultSelector() as selector:
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ)
-        try:
-            ended = ending = False
-            while selector.get_map():
-                if stop is not None and stop.is_set():
-                    raise Stopped
-                ready = selector.select(0.0 if ended else 0.1 if ending else end.within(0.1))
-                if not ready and ended:
-                    break
-                for key, _ in ready:
-                    data = os.read(key.fd, 1 << 16)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    elif key.fileobj is process.stderr:
-                        tail = (tail + end.read(key.fileobj, data))[-_STDERR_TAIL:]
-                        if relay is not None:
-                            relay.write(data)
-                    else:
-                        if forward is not None:
-                            forward.write(data)
-                            forward.flush()
-                        data = end.read(key.fileobj, data)
-                        digest.update(data)
-                        if keep is not None:
-                            keep.write(data)
-                if end.look() and not ending:
-                    process.terminate()  # the meter kills the tree and writes its report
-                    ending = True
-                ended = ended or process.poll() is not None
-            if not end.wait(process):  # it has closed its streams but still runs
-                process.terminate()
-            failed = process.wait() != 0
-        except BaseException:
-            _stop(process)
-            failed = False
-            raise
-        finally:
-            if relay is not None:
-                relay.end(failed)
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
-    return digest.hexdigest(), tail
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a cancelled run; the meter ends the whole process tree.
-
-    The meter leaves the first interrupt to an attended target, and acts on the second.
-    """
-    for _ in range(2):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=2)
-            return
-    process.kill()
-    process.wait()
 
 
 def _as_run(ledger: Ledger, values: dict[str, float | None], digest: str, stderr: str, cut: bool) -> Run:

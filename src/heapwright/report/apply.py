@@ -327,7 +327,9 @@ FORMATS: dict[str, Callable[[_Shipped], str]] = {
 }
 
 
-def render(config: Config, fmt: str, command: list[str], claim: str, cwd: str = "", platform: str | None = None) -> str:
+def render_config(
+    config: Config, fmt: str, command: list[str], claim: str, cwd: str = "", platform: str | None = None
+) -> str:
     """Return a configuration in one of `FORMATS`; for a default without settings, a comment that says to keep it.
 
     Args:

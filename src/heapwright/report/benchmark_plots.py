@@ -87,7 +87,6 @@ def _new(suite: Suite, title: str, x: str, y: str, bars: str = "minimum to maxim
             "svg.hashsalt": "heapwright",
             "font.size": 10,
             "font.family": "sans-serif",
-            "text.parse_math": False,  # a name may have two $; that is not a formula
         }
     )
     from matplotlib.figure import Figure

@@ -91,7 +91,7 @@ def caption(suite: Suite) -> str:
     )
 
 
-def heading(suite: Suite, benchmark: Benchmark) -> str:
+def benchmark_heading(suite: Suite, benchmark: Benchmark) -> str:
     """Return the heading of a benchmark's table: its metrics of time and of memory."""
     time = _MEANING[time_key(suite, benchmark)]
     return f"{benchmark.name}: {time}; memory: {_MEANING[benchmark.memory]}"
@@ -144,7 +144,7 @@ def rows_of(suite: Suite, benchmark: Benchmark, short: bool = False) -> list[lis
     return rows
 
 
-def failures(suite: Suite) -> list[str]:
+def cell_failures(suite: Suite) -> list[str]:
     """Return lines such as 'realistic, hoard, 2 threads: killed by SIGSEGV'; cells with one reason share a line."""
     lines: dict[tuple[str, str, str], list[str]] = {}
     for cell in [*suite.cells.values(), *suite.voids.values()]:
@@ -196,14 +196,14 @@ def text(suite: Suite, width: int) -> str:
 
     parts = []
     for benchmark in suite.benchmarks:
-        head = textwrap.wrap(heading(suite, benchmark), width)
+        head = textwrap.wrap(benchmark_heading(suite, benchmark), width)
         empty = void_cost(suite, benchmark)
         body = columns(rows_of(suite, benchmark, short=True), width)
         parts.append("\n".join([*head, *(textwrap.wrap(empty, width) if empty else []), *body]))
     parts.append(
         "\n".join(["geometric means of the ratios, all benchmarks and threads", *columns(summary_rows(suite), width)])
     )
-    failed = failures(suite)
+    failed = cell_failures(suite)
     if failed:
         parts.append("\n".join(["failed:", *(f"  {line}" for line in failed)]))
     parts.append("\n".join(textwrap.wrap(caption(suite), width)))
@@ -213,7 +213,9 @@ def text(suite: Suite, width: int) -> str:
 def latex(suite: Suite, reproduce: Sequence[str]) -> str:
     """Return all tables as LaTeX, with the command that makes them again in a comment."""
     parts = [f"% {shlex.join(reproduce)}\n", latex_table(summary_rows(suite), "Geometric means. " + caption(suite))]
-    parts += [latex_table(rows_of(suite, benchmark), heading(suite, benchmark)) for benchmark in suite.benchmarks]
+    parts += [
+        latex_table(rows_of(suite, benchmark), benchmark_heading(suite, benchmark)) for benchmark in suite.benchmarks
+    ]
     return "\n".join(parts)
 
 
@@ -228,17 +230,17 @@ def markdown(suite: Suite, reproduce: Sequence[str]) -> str:
         *markdown_table(summary_rows(suite)),
     ]
     for benchmark in suite.benchmarks:
-        lines += ["", f"**{heading(suite, benchmark)}**", ""]
+        lines += ["", f"**{benchmark_heading(suite, benchmark)}**", ""]
         empty = void_cost(suite, benchmark)
         lines += [f"{empty[0].upper()}{empty[1:]}.", ""] if empty else []
         lines += markdown_table(rows_of(suite, benchmark))
-    failed = failures(suite)
+    failed = cell_failures(suite)
     if failed:
         lines += ["", "**Failed**", "", *(f"- {line}" for line in failed)]
     return "\n".join(lines) + "\n"
 
 
-def csv_text(suite: Suite) -> str:
+def suite_csv(suite: Suite) -> str:
     """Return one line for each run; a failed cell has a line with the reason."""
     everything = [*suite.cells.values(), *suite.voids.values()]
     metrics = list(dict.fromkeys(key for cell in everything for run in cell.runs.values() for key in run))

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from heapwright.canary.blocks import SAMPLES_PER_BLOCK
-from heapwright.canary.judge import ALLOWED, FIRST_LOOK, Result
+from heapwright.canary.judge import ALLOWED, FIRST_LOOK, CanaryResult
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
 from heapwright.terminal_text import counted, visible
-from heapwright.units import show_exactly
+from heapwright.units import percent_change, percent_interval, show_exactly
 
 
 def show_value(name: str, value: float | None) -> str:
@@ -29,15 +29,15 @@ def show_value(name: str, value: float | None) -> str:
     return f"{value:.4g}"
 
 
-def show_change(result: Result) -> str:
+def show_change(result: CanaryResult) -> str:
     """'−5.1 % [−6.0, −4.2]'; n/a before the first look."""
     if result.ratio is None or result.low is None or result.high is None:
         return "n/a"
-    change, low, high = (100 * (value - 1) for value in (result.ratio, result.low, result.high))
-    return f"{change:+.1f} % [{low:+.1f}, {high:+.1f}]".replace("-", "−")
+    change = f"{percent_change(result.ratio):+.1f} %".replace("-", "−")
+    return f"{change} {percent_interval(result.low, result.high)}"
 
 
-def sentence(found: CanaryState) -> str:
+def canary_sentence(found: CanaryState) -> str:
     """The first sentence: the claims, or why there is none yet."""
     claims, drifts = [], []
     for name, result in found.results.items():
@@ -130,7 +130,7 @@ def as_json(found: CanaryState) -> dict[str, Any]:
         "restarts": {"control": found.restarts[0], "treatment": found.restarts[1]},
         "one_instance": found.has_single_instance,
         "memory": "pss" if found.header.proportional else "rss",
-        "claim": sentence(found),
+        "claim": canary_sentence(found),
         "decided": any(result.verdict in CLAIMS for result in found.results.values()),
         "numbers": {
             name: {
@@ -151,7 +151,7 @@ def as_json(found: CanaryState) -> dict[str, Any]:
 
 def show_canary(found: CanaryState, console: Console) -> None:
     """Print sentence, table and notes."""
-    console.print(paragraph(sentence(found), console.width, ""), markup=False, soft_wrap=True)
+    console.print(paragraph(canary_sentence(found), console.width, ""), markup=False, soft_wrap=True)
     table = Table(box=None, header_style="", pad_edge=False)
     for column in ("number", "control", "treatment", "change, interval", "verdict"):
         table.add_column(column, justify="left" if column in ("number", "verdict") else "right")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heapwright.canary.blocks import RatioSeries
-from heapwright.canary.judge import Result
+from heapwright.canary.judge import CanaryResult
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
-from heapwright.report.canary import notes, sentence, show_change, show_value
+from heapwright.report.canary import canary_sentence, notes, show_change, show_value
 from heapwright.report.drawing import COLOUR, MUTED, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
@@ -55,7 +55,7 @@ def render(found: CanaryState) -> str:
         "canary.html.j2",
         head=visible(f"{', '.join(found.header.treatment)} beside {', '.join(found.header.control)}"),
         kind="" if any(r.verdict in CLAIMS for r in found.results.values()) else "trade",
-        sentence=sentence(found),
+        sentence=canary_sentence(found),
         numbers=numbers,
         notes=notes(found),
     )
@@ -67,7 +67,7 @@ def _thinned(values: Sequence[float]) -> list[float]:
     return [sum(values[i : i + step]) / len(values[i : i + step]) for i in range(0, len(values), step)]
 
 
-def _curves(name: str, blocks: RatioSeries, result: Result, key: str) -> str:
+def _curves(name: str, blocks: RatioSeries, result: CanaryResult, key: str) -> str:
     if len(blocks.times) < 2:
         return ""
     label = visible(LABELS.get(name, name))
@@ -78,7 +78,7 @@ def _curves(name: str, blocks: RatioSeries, result: Result, key: str) -> str:
     return picture(lambda narrow: _draw(name, blocks, result, narrow), "canary", key, label, text)
 
 
-def _draw(name: str, blocks: RatioSeries, result: Result, narrow: bool) -> tuple[Figure, dict[str, str]]:
+def _draw(name: str, blocks: RatioSeries, result: CanaryResult, narrow: bool) -> tuple[Figure, dict[str, str]]:
     figure, (left, right) = figure_of(
         narrow, 5.4 if narrow else 3.2, columns=1 if narrow else 2, rows=2 if narrow else 1
     )

@@ -72,7 +72,7 @@ def _title(comparison: Comparison) -> str:
     )
 
 
-def heading(comparison: Comparison, metrics: Sequence[str]) -> list[str]:
+def recordings_heading(comparison: Comparison, metrics: Sequence[str]) -> list[str]:
     """Return the lines above a comparison of recordings: 'predicted', the recordings, the usual error; else none."""
     recordings = comparison.recordings
     if recordings is None:
@@ -101,14 +101,14 @@ def table(comparison: Comparison, metrics: Sequence[str]) -> Table:
     for metric in metrics:
         result.add_column(METRICS[metric].short, justify="right", no_wrap=True)
     for row, cells in zip(comparison.rows, _cells(comparison, metrics), strict=True):
-        if row.failure:  # `failures` gives the reason, which may be long
+        if row.failure:  # `allocator_failures` gives the reason, which may be long
             cells = [cells[0], *["failed"] * len(metrics)]
         styles = ["", *(_style(row, m) for m in metrics)]
         result.add_row(*(Text(visible(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
     return result
 
 
-def failures(comparison: Comparison) -> list[str]:
+def allocator_failures(comparison: Comparison) -> list[str]:
     """Return one line for each allocator that failed: 'scudo: not loaded: ...'."""
     return [f"{row.allocator.name}: {row.failure}" for row in comparison.rows if row.failure]
 
@@ -135,7 +135,7 @@ def latex(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence[st
         metrics: keys of the columns.
         reproduce: the command line that makes the comparison again.
     """
-    lines = [*heading(comparison, metrics), shlex.join(reproduce)]
+    lines = [*recordings_heading(comparison, metrics), shlex.join(reproduce)]
     head = "".join(f"% {visible(line)}\n" for line in lines)
     return head + latex_table(_rows(comparison, metrics), _title(comparison))
 
@@ -148,7 +148,7 @@ def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence
         metrics: keys of the columns.
         reproduce: the command line that makes the comparison again.
     """
-    lines = [line for text in heading(comparison, metrics) for line in (text, "")]
+    lines = [line for text in recordings_heading(comparison, metrics) for line in (text, "")]
     rows = _rows(comparison, metrics)
     lines += markdown_table([[*row, *[""] * (len(rows[0]) - len(row))] for row in rows])
     host = comparison.host
@@ -160,7 +160,7 @@ def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence
     return "\n".join(lines)
 
 
-def csv_text(comparison: Comparison) -> str:
+def comparison_csv(comparison: Comparison) -> str:
     """Return one line for each run: allocator, version, round, input and every metric."""
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
@@ -205,14 +205,13 @@ def comparison_json(comparison: Comparison, command: Sequence[str]) -> dict[str,
     }
 
 
-def plot(comparison: Comparison, out: Path) -> None:
+def plot_comparison(comparison: Comparison, out: Path) -> None:
     """Draw memory over CPU time as ratios to the reference, with 95 % intervals.
 
     Raises:
         OSError: `out` cannot be written.
     """
-    mpl = load_matplotlib("agg")
-    mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
+    load_matplotlib("agg")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 5), layout="constrained")

@@ -31,7 +31,7 @@ PARTS = {
 }
 
 
-def rows_of(found: Diagnosis) -> list[tuple[str, int]]:
+def rows_of_parts(found: Diagnosis) -> list[tuple[str, int]]:
     """Return the known parts of resident memory with their names, in the order of the table."""
     known = found.figures.known
     rows = []
@@ -113,7 +113,7 @@ def _table(*columns: str) -> Table:
 def _memory_table(found: Diagnosis, several: bool) -> Table:
     table = _table("resident memory", "", "")
     whole = found.division.total
-    for name, value in rows_of(found):
+    for name, value in rows_of_parts(found):
         table.add_row(f"  {name}", show_bytes(value), f"{100 * value / whole:.1f} %" if whole else "")
     if unread := unread_row(found):
         table.add_row(f"  {unread}", "n/a", "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.diagnose.diagnosis import Diagnosis
 from heapwright.metrics import show_bytes
-from heapwright.report.diagnosis import PARTS, arena_rows, head, part_names, rows_of, unread_row
+from heapwright.report.diagnosis import PARTS, arena_rows, head, part_names, rows_of_parts, unread_row
 from heapwright.report.drawing import ALLOCATORS, COLOUR, DOMINATED, MUTED, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
@@ -85,7 +85,8 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         sentence=visible(found.advice.sentence),
         steps=[visible(step) for step in found.advice.steps],
         rows=[
-            (name, show_bytes(value), f"{100 * value / total:.1f} %" if total else "") for name, value in rows_of(found)
+            (name, show_bytes(value), f"{100 * value / total:.1f} %" if total else "")
+            for name, value in rows_of_parts(found)
         ],
         total=show_bytes(total),
         unread=unread_row(found),

@@ -68,7 +68,6 @@ def figure_of(narrow: bool, height: float, columns: int = 1, rows: int = 1) -> t
     mpl.rcParams.update(
         {
             "svg.fonttype": "none",
-            "text.parse_math": False,  # a name with two $ in it is a name
             "svg.hashsalt": "heapwright",
             "font.family": "sans-serif",
             "font.size": 10,

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from heapwright.report.plots import describe, thinned
+from heapwright.report.plots import settings_text, thinned
 from heapwright.study.view import Evaluation, StudyView
 
 LONG_COMMAND = 300  # characters; a longer command is not repeated in every row
@@ -108,7 +108,7 @@ def listed(view: StudyView) -> list[Evaluation]:
     if not view.evaluations:
         return []
     command = min(len(shlex.join(view.command)), LONG_COMMAND)
-    words = sum(3 * len(describe(e.config, view.default)) + 30 * len(e.config.settings) for e in view.evaluations)
+    words = sum(3 * len(settings_text(e.config, view.default)) + 30 * len(e.config.settings) for e in view.evaluations)
     limit = round(_TABLE_BYTES / (330 + command + words / len(view.evaluations)))
     if len(view.evaluations) <= limit:
         return view.evaluations

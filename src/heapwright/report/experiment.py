@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright.campaign.analysis import Analysis, Curve, bands, evaluations_to, median_evaluations
+from heapwright.campaign.analysis import Analysis, QualityCurve, bands, evaluations_to, median_evaluations
 from heapwright.files import write_whole
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import ALLOCATORS, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.report.tables import csv_table, latex_table, markdown_table
-from heapwright.study.export import csv_text
+from heapwright.study.export import study_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,19 +94,19 @@ def summary_csv(analysis: Analysis) -> str:
     return csv_table(rows)
 
 
-def _groups(analysis: Analysis) -> Iterator[tuple[str, int, str, list[Curve]]]:
+def _groups(analysis: Analysis) -> Iterator[tuple[str, int, str, list[QualityCurve]]]:
     for program, budget in analysis.groups():
         for method in analysis.definition.methods:
             if curves := analysis.select(program, budget, method):
                 yield program, budget, method, curves
 
 
-def _infeasible(curves: Sequence[Curve]) -> float:
+def _infeasible(curves: Sequence[QualityCurve]) -> float:
     """Return the share of the configurations that were infeasible."""
     return sum(c.infeasible for c in curves) / max(1, sum(c.evaluations for c in curves))
 
 
-def _reached(analysis: Analysis, curves: Sequence[Curve], target: float) -> int:
+def _reached(analysis: Analysis, curves: Sequence[QualityCurve], target: float) -> int:
     return sum(evaluations_to(c, target, analysis.larger_is_better) is not None for c in curves)
 
 
@@ -121,10 +121,12 @@ def searches_csv(analysis: Analysis) -> str:
         ["study", "program", "runs", "budget", "method", "seed", "evaluations", "infeasible", "quality", "machines"]
     ]
     for c in analysis.curves:
-        name, budget, seed = c.cell.program.name, str(c.cell.budget), str(c.cell.seed)
+        name, budget, seed = c.planned.program.name, str(c.planned.budget), str(c.planned.seed)
         counts = [str(c.evaluations), str(c.infeasible), repr(c.final)]
-        study = c.cell.file.removesuffix(".study")
-        rows.append([study, name, runs_of(analysis, name), budget, c.cell.method, seed, *counts, " ".join(c.machines)])
+        study = c.planned.file.removesuffix(".study")
+        rows.append(
+            [study, name, runs_of(analysis, name), budget, c.planned.method, seed, *counts, " ".join(c.machines)]
+        )
     return csv_table(rows)
 
 
@@ -149,9 +151,9 @@ def tests_csv(analysis: Analysis) -> str:
 def claims_table(analysis: Analysis) -> Table:
     """Return the claim of each search; no rows unless the experiment confirms its searches."""
     rows = [["program", "budget", "method", "seed", "claim"]]
-    for cell in [c.cell for c in analysis.curves] if analysis.definition.confirm else ():
-        claim = analysis.searches[cell.file].claim
-        rows.append([cell.program.name, str(cell.budget), cell.method, str(cell.seed), claim])
+    for planned in [c.planned for c in analysis.curves] if analysis.definition.confirm else ():
+        claim = analysis.searches[planned.file].claim
+        rows.append([planned.program.name, str(planned.budget), planned.method, str(planned.seed), claim])
     return rows
 
 
@@ -180,7 +182,9 @@ def _ended_early(analysis: Analysis) -> list[str]:
     short = [c for c in analysis.curves if c.is_short]
     if not short:
         return []
-    each = ", ".join(f"{c.cell.file.removesuffix('.study')} ({c.evaluations} of {c.cell.budget})" for c in short[:6])
+    each = ", ".join(
+        f"{c.planned.file.removesuffix('.study')} ({c.evaluations} of {c.planned.budget})" for c in short[:6]
+    )
     more = f" and {len(short) - 6} more" if len(short) > 6 else ""
     return [f"Ended before their budget, with nothing more to propose; they keep their last quality: {each}{more}."]
 
@@ -222,7 +226,7 @@ def convergence_csv(analysis: Analysis) -> str:
     """Return the quality of each search after each evaluation."""
     rows = [["program", "budget", "method", "seed", "evaluation", "quality"]]
     for c in analysis.curves:
-        start = [c.cell.program.name, str(c.cell.budget), c.cell.method, str(c.cell.seed)]
+        start = [c.planned.program.name, str(c.planned.budget), c.planned.method, str(c.planned.seed)]
         rows += [[*start, str(n), repr(v)] for n, v in enumerate(c.values, 1)]
     return csv_table(rows)
 
@@ -271,7 +275,7 @@ def write_results(analysis: Analysis, folder: Path, reproduce: str, file: Path) 
         "ranks.csv": csv_table(ranks_table(analysis)),
         "convergence.csv": convergence_csv(analysis),
         "searches.csv": searches_csv(analysis),
-        "runs.csv": csv_text(runs, named=True),
+        "runs.csv": study_csv(runs, named=True),
     }
     for name, content in written.items():
         write_whole(folder / name, content)

@@ -16,7 +16,7 @@ from heapwright.report.drawing import COLOUR, FAINT, MARKER, TEXT, figure_of, pi
 from heapwright.report.terminal import interval, ordered_picks
 from heapwright.study.claim import headline
 from heapwright.study.view import Pick, StudyView
-from heapwright.units import percent
+from heapwright.units import percent, percent_change, percent_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,10 +39,6 @@ class Line(NamedTuple):
     change: tuple[float, float, float] | None = None
     text: str = ""
     dots: Sequence[tuple[float, str]] = ()
-
-
-def _per_cent(ratio: float) -> float:
-    return 100 * (ratio - 1)
 
 
 def margin_percent(view: StudyView) -> float:
@@ -123,8 +119,7 @@ def removals_svg(view: StudyView, anchor: str) -> str:
         for r in sorted(pick.removals, key=lambda r: -largest_loss[r.key]):
             for key, (ratio, low, high) in r.changes.items():
                 metric = METRICS[key]
-                spread = f"[{_per_cent(low):+.1f}, {_per_cent(high):+.1f}]".replace("-", "−")
-                text = f"{percent(ratio)} {spread} {'kept' if r.kept else 'dropped'}"
+                text = f"{percent(ratio)} {percent_interval(low, high)} {'kept' if r.kept else 'dropped'}"
                 label = f"{r.key}: {metric.label}"
                 lines.append(Line(label, f"{r.key}: {metric.short}", pick.name, (ratio, low, high), text))
     if not lines:
@@ -178,7 +173,7 @@ def draw(
             x, y, at = (0.0, i - 0.25, "left") if narrow else (-0.03, i - 0.1, "right")
             axes.text(x, y, line.label, transform=across, ha=at, va="center", color=colour, fontweight="bold")
             continue
-        value, low, high = map(_per_cent, line.change)
+        value, low, high = map(percent_change, line.change)
         here = i - 0.22 if narrow else i
         if narrow:  # text is between the lines, so the band and the zero line must not cross it
             axes.fill_between([-margin, margin], here - 0.2, here + 0.2, color=FAINT, linewidth=0)
@@ -186,7 +181,7 @@ def draw(
         if line.dots:
             axes.fill_between([low, high], here - 0.3, here + 0.3, color=colour, linewidth=0, alpha=0.18)
             axes.plot([value, value], [here - 0.3, here + 0.3], color=colour, linewidth=1.5)
-            xs = [_per_cent(ratio) for ratio, _ in line.dots]
+            xs = [percent_change(ratio) for ratio, _ in line.dots]
             ys = [here - 0.3 + 0.6 * (number + 0.5) / len(xs) for number in range(len(xs))]
             look: dict[str, Any] = {"marker": "o", "color": colour, "markersize": 3, "clip_on": False, "ls": "none"}
             if narrow:

@@ -18,7 +18,7 @@ from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph
-from heapwright.study.axes import Axis
+from heapwright.study.axes import SweptAxis
 from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult
 from heapwright.units import percent
 
@@ -43,7 +43,7 @@ def check_plot(out: Path | None, option: str = "--plot") -> None:
         )
 
 
-def value_text(axis: Axis, value: str | float) -> str:
+def value_text(axis: SweptAxis, value: str | float) -> str:
     """Return a value of an axis as text: '131072' → '128 KiB' on an axis of bytes."""
     if axis.unit != "B" or axis.scale == "names":
         return f"{value:g}" if isinstance(value, float) else str(value)
@@ -55,7 +55,7 @@ def point_text(landscape: LandscapeResult, point: LandscapePoint) -> str:
     return ", ".join(f"{a.key}={value_text(a, v)}" for a, v in zip(landscape.axes, point.values, strict=True))
 
 
-def lines(landscape: LandscapeResult, width: int) -> list[str]:
+def landscape_lines(landscape: LandscapeResult, width: int) -> list[str]:
     """Return the lines for a terminal of `width` columns."""
     metric = METRICS[landscape.metric]
     measured = [p for p in landscape.points if p.ratio is not None]
@@ -135,14 +135,13 @@ def _profile(landscape: LandscapeResult) -> list[str]:
 # The picture
 
 
-def plot(landscape: LandscapeResult, out: Path) -> None:
+def plot_landscape(landscape: LandscapeResult, out: Path) -> None:
     """Write the picture, completely or not at all.
 
     Raises:
         OSError: `out` cannot be written.
     """
-    mpl = load_matplotlib("agg")
-    mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
+    load_matplotlib("agg")
     from matplotlib.figure import Figure
 
     plane = len(landscape.axes) == 2
@@ -159,7 +158,7 @@ def plot(landscape: LandscapeResult, out: Path) -> None:
     write_picture(figure, out)
 
 
-def draw_scale(axes: Axes, which: str, axis: Axis, ticks: int = 12) -> None:
+def draw_scale(axes: Axes, which: str, axis: SweptAxis, ticks: int = 12) -> None:
     """Set scale, ticks and label of one side of a picture.
 
     Args:
@@ -242,7 +241,7 @@ def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
     _mark_best(axes, landscape)
 
 
-def edges(axis: Axis, at: Any) -> Any:
+def edges(axis: SweptAxis, at: Any) -> Any:
     """Return the edges of the cells around positions on an axis: halfway between them, on a log axis in the exponent.
 
     Args:

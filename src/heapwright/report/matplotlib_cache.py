@@ -13,6 +13,8 @@ _VARIABLE = "MPLCONFIGDIR"
 def load_matplotlib(backend: str) -> ModuleType:
     """Return matplotlib with a back end chosen. Its font cache goes to ~/.cache/heapwright, unless the user set it.
 
+    It takes all text as it is: a name may have two $, which is not a formula.
+
     The variable that tells matplotlib so is unset again: programs that heapwright runs must not see it.
 
     Args:
@@ -31,4 +33,5 @@ def load_matplotlib(backend: str) -> ModuleType:
         if ours:
             os.environ.pop(_VARIABLE, None)
     mpl.use(backend)
+    mpl.rcParams["text.parse_math"] = False
     return mpl

@@ -63,8 +63,7 @@ def plot_optima(landscape: LandscapeResult, out: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    mpl = load_matplotlib("agg")
-    mpl.rcParams["text.parse_math"] = False  # a name may have two $; that is not a formula
+    load_matplotlib("agg")
     from matplotlib.figure import Figure
 
     network = analysis_of(landscape).network

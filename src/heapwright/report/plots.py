@@ -1,4 +1,4 @@
-"""Draws the search, its progress, and memory over time for the report.
+"""Draws the search and its progress for the report.
 
 Kinds of points differ in shape as well as in colour. Every picture has a description in words for readers who cannot
 see it. The default and the picks are labelled beside their points.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heapwright.experiment.configuration import Config
-from heapwright.metrics import METRICS, show_bytes, show_seconds
+from heapwright.metrics import METRICS
 from heapwright.report.drawing import (
     ALLOCATORS,
     COLOUR,
@@ -26,10 +25,11 @@ from heapwright.report.drawing import (
     figure_of,
     picture,
 )
+from heapwright.report.point_labels import write_labels
 from heapwright.report.terminal import interval, ordered_picks
 from heapwright.search.quality import hypervolume_so_far
-from heapwright.study.view import Confirmation, Evaluation, Series, StudyView
-from heapwright.units import percent
+from heapwright.study.view import Confirmation, Evaluation, StudyView
+from heapwright.units import percent, percent_change
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ MAX_POINTS = 160  # drawn at most, of the front and of the other points each
 _MAX_LONG_TIPS = 120
 
 
-def describe(config: Config, default: Config) -> str:
+def settings_text(config: Config, default: Config) -> str:
     """Return the settings of a configuration as text.
 
     Examples: 'mxfast=0, top_pad=4096'; 'jemalloc: narenas=2' if its allocator is not the default's; 'nothing set'.
@@ -51,10 +51,6 @@ def describe(config: Config, default: Config) -> str:
     if config.allocator == default.allocator:
         return settings or "nothing set"
     return f"{config.allocator}: {settings}" if settings else config.allocator
-
-
-def _change(ratio: float) -> float:
-    return 100 * (ratio - 1)
 
 
 def thinned(found: Sequence[Evaluation], limit: int) -> list[Evaluation]:
@@ -91,12 +87,12 @@ def _drawable(view: StudyView) -> list[Evaluation]:
     return [e for e in view.evaluations if e.feasible and all(k in e.ratios for k in view.objectives)]
 
 
-def unseen(view: StudyView) -> int:
+def count_outside_picture(view: StudyView) -> int:
     """Return the number of configurations that are so much worse that they lie outside the picture of the search."""
     shown = _drawable(view)
     keys = view.objectives[:2]
     tops = [_frame(view, shown, key)[1] for key in keys]
-    return sum(any(_change(e.ratios[k]) > top for k, top in zip(keys, tops, strict=True)) for e in shown)
+    return sum(any(percent_change(e.ratios[k]) > top for k, top in zip(keys, tops, strict=True)) for e in shown)
 
 
 def _frame(view: StudyView, shown: list[Evaluation], key: str) -> tuple[float, float]:
@@ -104,9 +100,9 @@ def _frame(view: StudyView, shown: list[Evaluation], key: str) -> tuple[float, f
 
     They include the front, the picks and their intervals, and other configurations that are not much worse.
     """
-    core = [_change(e.ratios[key]) for e in shown if e.on_front]
-    core += [_change(v) for p in view.picks.values() if key in p.confirmed for v in _ends(p.confirmed[key])]
-    return limits(core, [_change(e.ratios[key]) for e in shown])
+    core = [percent_change(e.ratios[key]) for e in shown if e.on_front]
+    core += [percent_change(v) for p in view.picks.values() if key in p.confirmed for v in _ends(p.confirmed[key])]
+    return limits(core, [percent_change(e.ratios[key]) for e in shown])
 
 
 def _described(view: StudyView) -> str:
@@ -127,7 +123,7 @@ def _objectives(view: StudyView, confirmed: dict[str, Confirmation]) -> list[tup
 def _tip(view: StudyView, e: Evaluation) -> str:
     changes = ", ".join(f"{METRICS[k].label} {percent(e.ratios[k])}" for k in view.objectives)
     long = len(view.evaluations) <= _MAX_LONG_TIPS or (e.on_front and len(view.front) <= _MAX_LONG_TIPS // 2)
-    settings = describe(e.config, view.default) + "\n" if long else ""
+    settings = settings_text(e.config, view.default) + "\n" if long else ""
     kind = "replay" if e.replayed else "run"
     predicted = "predicted " if e.replayed else ""
     return f"#{e.number}: {settings}{predicted}{changes}; {e.runs} {kind if e.runs == 1 else f'{kind}s'}"
@@ -142,18 +138,50 @@ def limits(core: Sequence[float], others: Sequence[float]) -> tuple[float, float
     return low - pad, high + pad
 
 
+class _Plane(NamedTuple):
+    """The plane of two objectives, in per cent of change from the default.
+
+    Attributes:
+        x_key, y_key: the metrics of the axes.
+    """
+
+    x_key: str
+    y_key: str
+
+    def place(self, e: Evaluation) -> tuple[float, float]:
+        """Return x and y of an evaluation."""
+        return percent_change(e.ratios[self.x_key]), percent_change(e.ratios[self.y_key])
+
+
 def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Figure, dict[str, str]]:
-    x_key, y_key = view.objectives[1], view.objectives[0]
+    """Draw the evaluations and the picks in the plane of two objectives; return the tooltips by id."""
+    plane = _Plane(view.objectives[1], view.objectives[0])
     figure, (axes,) = figure_of(narrow, 4.4 if narrow else 4.9)
-    tips: dict[str, str] = {}
-
-    def place(e: Evaluation) -> tuple[float, float]:
-        return _change(e.ratios[x_key]), _change(e.ratios[y_key])
-
-    members = thinned(sorted((e for e in shown if e.on_front), key=place), MAX_POINTS)
+    xlim, ylim = (_frame(view, shown, key) for key in plane)
+    _draw_gain_area(axes, xlim, ylim)
+    members = thinned(sorted((e for e in shown if e.on_front), key=plane.place), MAX_POINTS)
     dominated = [e for e in shown if not e.on_front]
-    picks = [(n, p) for n, p in ordered_picks(view) if x_key in p.confirmed and y_key in p.confirmed]
-    xlim, ylim = (_frame(view, shown, key) for key in (x_key, y_key))
+    inside = [e for e in dominated if plane.place(e)[0] <= xlim[1] and plane.place(e)[1] <= ylim[1]]
+    drawn = [
+        e for replayed in (False, True) for e in thinned([x for x in inside if x.replayed is replayed], MAX_POINTS)
+    ]
+    if members and len(view.objectives) == 2:
+        axes.step(*zip(*map(plane.place, members), strict=True), where="post", color=FRONT, linewidth=1)
+    tips = _draw_evaluations(view, plane, drawn, members, axes, narrow)
+    axes.plot([0], [0], MARKER["default"], color=COLOUR["default"], markersize=7)
+    labels = [("default", "default", 0.0, 0.0), *_draw_picks(view, plane, axes)]
+    axes.set_xlabel(f"{METRICS[plane.x_key].label}, % change (left is better)")
+    axes.set_title(f"{METRICS[plane.y_key].label}, % change" + ("" if narrow else " (down is better)"), loc="left")
+    names = allocators_of(view)
+    several = len(names) > 1
+    columns = 2 if any(len(name) > _LONG_NAME for name in names) else 3
+    figure.legend(loc="outside upper left", ncols=(columns if several else 1) if narrow else (7 if several else 2))
+    write_labels(figure, axes, labels, [plane.place(e) for e in [*members, *drawn]])
+    return figure, tips
+
+
+def _draw_gain_area(axes: Axes, xlim: tuple[float, float], ylim: tuple[float, float]) -> None:
+    """Set the limits of the axes, and mark the area that is better than the default in both objectives."""
     axes.set_xlim(*xlim)
     axes.set_ylim(*ylim)
     axes.fill_between([xlim[0], 0], ylim[0], 0, color=GOOD_GROUND, linewidth=0, zorder=0)
@@ -171,30 +199,50 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
         zorder=1,
     )
 
-    inside = [e for e in dominated if place(e)[0] <= xlim[1] and place(e)[1] <= ylim[1]]
-    drawn = [
-        e for replayed in (False, True) for e in thinned([x for x in inside if x.replayed is replayed], MAX_POINTS)
-    ]
-    if members and len(view.objectives) == 2:
-        axes.step(*zip(*map(place, members), strict=True), where="post", color=FRONT, linewidth=1)
+
+def _draw_evaluations(
+    view: StudyView,
+    plane: _Plane,
+    drawn: Sequence[Evaluation],
+    members: Sequence[Evaluation],
+    axes: Axes,
+    narrow: bool,
+) -> dict[str, str]:
+    """Draw a point for each evaluation, and return the tooltips by id.
+
+    Args:
+        view: the study.
+        plane: the objectives of the axes.
+        drawn: evaluations that are not on the front.
+        members: evaluations on the front.
+        axes: where to draw.
+        narrow: whether the picture is for a phone, whose points have no tooltips.
+    """
+    tips: dict[str, str] = {}
     for found, look in _marker_styles(view, drawn, members, axes):
         if narrow:  # a phone has no pointer, so no point needs a tooltip
-            axes.plot([place(e)[0] for e in found], [place(e)[1] for e in found], **look)
+            axes.plot([plane.place(e)[0] for e in found], [plane.place(e)[1] for e in found], **look)
             continue
         for e in found:
-            x, y = place(e)
+            x, y = plane.place(e)
             axes.plot([x], [y], **look, gid=f"e{e.number}")
             tips[f"e{e.number}"] = _tip(view, e)
-    labels = [("default", "default", 0.0, 0.0)]
-    axes.plot([0], [0], MARKER["default"], color=COLOUR["default"], markersize=7)
-    for label, pick in picks:
-        cx, cy = pick.confirmed[x_key], pick.confirmed[y_key]
-        x, y = _change(cx.ratio), _change(cy.ratio)
+    return tips
+
+
+def _draw_picks(view: StudyView, plane: _Plane, axes: Axes) -> list[tuple[str, str, float, float]]:
+    """Draw the confirmed picks with their intervals; return text, key of the colour, x and y of their labels."""
+    labels: list[tuple[str, str, float, float]] = []
+    for label, pick in ordered_picks(view):
+        cx, cy = pick.confirmed.get(plane.x_key), pick.confirmed.get(plane.y_key)
+        if cx is None or cy is None:
+            continue
+        x, y = percent_change(cx.ratio), percent_change(cy.ratio)
         axes.errorbar(
             [x],
             [y],
-            xerr=[[max(0, x - _change(cx.low))], [max(0, _change(cx.high) - x)]],
-            yerr=[[max(0, y - _change(cy.low))], [max(0, _change(cy.high) - y)]],
+            xerr=[[max(0, x - percent_change(cx.low))], [max(0, percent_change(cx.high) - x)]],
+            yerr=[[max(0, y - percent_change(cy.low))], [max(0, percent_change(cy.high) - y)]],
             fmt=MARKER[pick.name],
             color=COLOUR[pick.name],
             markersize=8,
@@ -203,14 +251,7 @@ def _pareto(view: StudyView, shown: list[Evaluation], narrow: bool) -> tuple[Fig
             zorder=4,
         )
         labels.append((f"{label} pick", pick.name, x, y))
-    axes.set_xlabel(f"{METRICS[x_key].label}, % change (left is better)")
-    axes.set_title(f"{METRICS[y_key].label}, % change" + ("" if narrow else " (down is better)"), loc="left")
-    names = allocators_of(view)
-    several = len(names) > 1
-    columns = 2 if any(len(name) > _LONG_NAME for name in names) else 3
-    figure.legend(loc="outside upper left", ncols=(columns if several else 1) if narrow else (7 if several else 2))
-    _name(figure, axes, labels, [place(e) for e in [*members, *drawn]])
-    return figure, tips
+    return labels
 
 
 def allocators_of(view: StudyView) -> list[str]:
@@ -261,49 +302,6 @@ def _marker_styles(
     return groups
 
 
-def _name(
-    figure: Figure, axes: Axes, labels: list[tuple[str, str, float, float]], points: list[tuple[float, float]]
-) -> None:
-    """Write names beside their points, where they cover the fewest points and no other name.
-
-    Args:
-        figure, axes: where to write.
-        labels: text, key of its colour, x and y.
-        points: x and y of the points that a name should not cover.
-    """
-    figure.draw_without_rendering()
-    scale = figure.dpi / 72
-    inner = axes.get_window_extent()
-    spots = [axes.transData.transform(p) for p in points]
-    taken: list[tuple[float, float, float, float]] = []
-    marks = [axes.transData.transform((x, y)) for _, _, x, y in labels]
-    for (text, key, _, _), (px, py) in zip(labels, marks, strict=True):
-        wide, high = 6.3 * len(text) * scale, 13 * scale
-        best: tuple[float, float, float, float, float] | None = None  # badness and box
-        for dx, dy in ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 2.2), (-1, 2.2), (1, -2.2), (-1, -2.2)):
-            left = px + (dx * 10 * scale if dx > 0 else -10 * scale - wide if dx < 0 else -wide / 2)
-            low = py + dy * 12 * scale - high / 2
-            box = (left, low, left + wide, low + high)
-            badness = sum(3.0 for t in taken if _overlap(box, t))
-            badness += sum(3.0 for m in marks if _inside(box, m, 6 * scale)) + sum(_inside(box, s, 2) for s in spots)
-            badness += 20.0 * (box[0] < inner.x0 or box[2] > inner.x1 or box[1] < inner.y0 or box[3] > inner.y1)
-            if best is None or badness < best[0]:
-                best = (badness, *box)
-        assert best is not None
-        taken.append(best[1:])
-        x, y = axes.transData.inverted().transform((best[1], best[2] + 3 * scale))
-        name = axes.text(x, y, text, color=COLOUR[key], fontweight="bold", zorder=5)
-        name.set_in_layout(False)  # the layout must not shrink the axes to make room for a long name
-
-
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _inside(box: tuple[float, float, float, float], point: Any, margin: float) -> bool:
-    return bool(box[0] - margin < point[0] < box[2] + margin and box[1] - margin < point[1] < box[3] + margin)
-
-
 def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
     (key,) = view.objectives
     metric = METRICS[key]
@@ -311,14 +309,14 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
     def draw(narrow: bool) -> tuple[Figure, dict[str, str]]:
         figure, (axes,) = figure_of(narrow, 3.4 if narrow else 3.6)
         tips: dict[str, str] = {}
-        changes = [_change(e.ratios[key]) for e in shown]
+        changes = [percent_change(e.ratios[key]) for e in shown]
         low, high = _frame(view, shown, key)
-        inside = [e for e in shown if _change(e.ratios[key]) <= high]
+        inside = [e for e in shown if percent_change(e.ratios[key]) <= high]
         several = len(allocators_of(view)) > 1
         drawn = [e for e in thinned(inside, MAX_POINTS) if not (several and e.on_front)]
         for found, look in _marker_styles(view, drawn, [e for e in inside if several and e.on_front], axes):
             for e in found:
-                axes.plot([e.number], [_change(e.ratios[key])], **look, gid=f"e{e.number}")
+                axes.plot([e.number], [percent_change(e.ratios[key])], **look, gid=f"e{e.number}")
                 tips[f"e{e.number}"] = _tip(view, e)
         numbers = [e.number for e in shown]
         axes.step(
@@ -334,9 +332,12 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
             if key not in pick.confirmed:
                 continue
             c = pick.confirmed[key]
-            reach = [[_change(c.ratio) - _change(c.low)], [_change(c.high) - _change(c.ratio)]]
+            reach = [
+                [percent_change(c.ratio) - percent_change(c.low)],
+                [percent_change(c.high) - percent_change(c.ratio)],
+            ]
             bar: dict[str, Any] = {"fmt": MARKER[pick.name], "color": COLOUR[pick.name], "markersize": 7, "capsize": 3}
-            axes.errorbar([after], [_change(c.ratio)], yerr=reach, **bar, label=f"{label} pick, confirmed")
+            axes.errorbar([after], [percent_change(c.ratio)], yerr=reach, **bar, label=f"{label} pick, confirmed")
         axes.set_ylim(low, high)
         axes.set_xlabel("configurations, in the order of the search")
         axes.set_title(f"{metric.label}, % change" + ("" if narrow else " (down is better)"), loc="left")
@@ -369,7 +370,7 @@ def course_svg(view: StudyView, anchor: str) -> str:
                 "color": ALLOCATORS[i % len(ALLOCATORS)],
                 "linestyle": ("-", "--", ":", "-.")[i % 4],
             }
-            xs, ys = stairs(numbers, [_change(v) for v in best[key]])
+            xs, ys = stairs(numbers, [percent_change(v) for v in best[key]])
             panels[0].step(xs, ys, where="post", linewidth=1.6, label=METRICS[key].label, **look)
         panels[0].set_title("best so far, % change", loc="left")
         panels[1].step(*stairs(numbers, volume), where="post", color=FRONT, linewidth=1.6)
@@ -384,67 +385,3 @@ def course_svg(view: StudyView, anchor: str) -> str:
 
 def _ends(c: Confirmation) -> tuple[float, float]:
     return c.low, c.high
-
-
-# Memory over time
-
-
-def memory_svg(view: StudyView, anchor: str) -> str:
-    """Draw resident memory, mapped heap and huge pages over time, for the default and the picks."""
-    runs = [("default", "default", view.series["default"])] if "default" in view.series else []
-    runs += [
-        (f"{label} pick", p.name, view.series[p.name]) for label, p in ordered_picks(view) if p.name in view.series
-    ]
-    runs = [(label, name, _until_exit(s)) for label, name, s in runs if s.t]
-    if not runs:
-        return ""
-    text = " ".join(
-        f"{label}: at most {show_bytes(max(s.rss))} resident and {show_bytes(max(s.heap))} of mapped heap,"
-        + (f" at most {show_bytes(max(s.huge))} in huge pages," if any(s.huge) else "")
-        + f" ended after {show_seconds(s.t[-1])}."
-        for label, _, s in runs
-    )
-    return picture(lambda narrow: _memory(runs, narrow), anchor, "memory", "Memory over time", text)
-
-
-def _until_exit(series: Series) -> Series:
-    """Return a series in which readings of an exiting process, whose memory is gone, keep the values before it."""
-    count = len(series.rss)
-    while count > 1 and not series.rss[count - 1]:
-        count -= 1
-
-    def kept(values: list[float]) -> list[float]:
-        return [*values[:count], *(values[count - 1 : count] * (len(values) - count))]
-
-    return replace(series, rss=kept(series.rss), heap=kept(series.heap), huge=kept(series.huge))
-
-
-def _memory(runs: list[tuple[str, str, Series]], narrow: bool) -> tuple[Figure, dict[str, str]]:
-    columns = {"resident memory": "rss", "mapped heap": "heap"}
-    if any(any(s.huge) for _, _, s in runs):
-        columns["in huge pages"] = "huge"
-    count = len(columns)
-    height = 2.7 * count if narrow else 3.5
-    figure, panels = figure_of(narrow, height, columns=1 if narrow else count, rows=count if narrow else 1)
-    for i, (axes, (title, column)) in enumerate(zip(panels, columns.items(), strict=True)):
-        lines = [(label, name, s.t, values) for label, name, s in runs if (values := getattr(s, column))]
-        top = max(max(values) for *_, values in lines)
-        scale, unit = (2**30, "GiB") if top >= 2**30 else (2**20, "MiB") if top >= 2**20 else (2**10, "KiB")
-        for label, name, t, values in lines:
-            scaled = [v / scale for v in values]
-            axes.plot(
-                t,
-                scaled,
-                color=COLOUR[name],
-                marker=MARKER[name],
-                markevery=[len(t) - 1],
-                markersize=6,
-                linewidth=1.6,
-                label=None if i else label,
-            )
-        axes.set_title(f"{title}, {unit}", loc="left")
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("seconds since the start")
-    figure.legend(loc="outside upper left", ncols=1 if narrow else len(runs))
-    return figure, {}

@@ -12,17 +12,24 @@ from typing import Any
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
-from heapwright.report.apply import render
+from heapwright.report.apply import render_config
 from heapwright.report.embedded import LONG_COMMAND, listed
 from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
 from heapwright.report.forest import forest_svg, margin_percent, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
-from heapwright.report.plots import allocators_of, course_svg, describe, memory_svg, search_svg, unseen
+from heapwright.report.memory_plot import memory_svg
+from heapwright.report.plots import (
+    allocators_of,
+    count_outside_picture,
+    course_svg,
+    search_svg,
+    settings_text,
+)
 from heapwright.report.progress import title as phase_title
 from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.recordings import recordings_lines
-from heapwright.report.terminal import failures, interval, ordered_picks
+from heapwright.report.terminal import interval, ordered_picks, search_failures
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, proven_by
 from heapwright.study.commands import measure_command
@@ -59,10 +66,8 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     state, text = _state(view, pick, trade, objected)
     rows = listed(view)
     command = shlex.join(view.command)
-    elided = len(command) > LONG_COMMAND and not view.workload_file
     # drawing._svg made these pictures and escaped all text from outside, so they may be marked as safe.
     plots = {name: Markup(svg(view, anchor)) for name, svg in _PLOTS.items()}
-    baseline = [_baseline(view, key) for key in NUMERIC if key in view.baseline]
     result = "Predicted results" if view.recordings else "Confirmed results"
     result = "Picks of the search" if state == "searched" else result
     contents = [
@@ -89,33 +94,20 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "claim": _unbroken(_without_state(view.claim, text)),
         "trade": trade,
         "objected": objected,
-        "paste": render(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
-        "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
-        "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
-        "apply_pick": shlex.join(["heapwright", "apply", view.path, "--pick"]) + " NAME",
-        "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
+        **_ways_to_apply(view, pick),
         "picks": [_pick(view, name, pick) for name, pick in ordered_picks(view)],
         "references": [_reference(view, row) for row in view.references.values() if row.confirmed],
         "confirmed": any(p.confirmed for p in view.picks.values()),
         "plots": plots,
-        "unseen": unseen(view),
-        "allocators": allocators_of(view),
         "proxy": proxy_section(view.proxy) if view.proxy else None,
-        "replayed": sum(e.replayed for e in view.evaluations),
         "shape": shape_text(view.landscape) if view.landscape else "",
         "objectives_why": view.objectives_why,
         "matters": view.matters.sentence if view.matters else "",
         "hazards": view.hazards,
         "warnings": view.warnings,
-        "baseline": baseline,
-        "missing": ", ".join(METRICS[k].label for k in NUMERIC if k not in view.baseline and not METRICS[k].of_load),
-        "baseline_runs": max((s.n for s in view.baseline.values()), default=0),
         "objectives": [METRICS[k].label for k in view.objectives],
-        "evaluations": [_evaluation(view, e, elided) for e in rows],
-        "elided": elided,
-        "searched": len(view.evaluations),
-        "left_out": len(view.evaluations) - len(rows),
-        "failures": failures(view),
+        **_default_measured(view),
+        **_configurations_tried(view, rows),
         "host": host_facts(view),
         "workers": [_worker(w) for w in view.workers],
         "facts": facts(view),
@@ -125,6 +117,46 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
         "cwd": "" if view.workload_file else view.workload.get("cwd", ""),
         "phase_text": phase_title(view.phase),
         "margin": margin_percent(view),
+    }
+
+
+def _ways_to_apply(view: StudyView, pick: Pick | None) -> dict[str, Any]:
+    """Return the lines to paste for the pick of the claim, and the commands that apply a study or run under it."""
+    return {
+        "paste": render_config(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
+        "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
+        "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
+        "apply_pick": shlex.join(["heapwright", "apply", view.path, "--pick"]) + " NAME",
+        "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
+    }
+
+
+def _default_measured(view: StudyView) -> dict[str, Any]:
+    """Return the metrics of the default, and the names of those that could not be measured."""
+    return {
+        "baseline": [_baseline(view, key) for key in NUMERIC if key in view.baseline],
+        "missing": ", ".join(METRICS[k].label for k in NUMERIC if k not in view.baseline and not METRICS[k].of_load),
+        "baseline_runs": max((s.n for s in view.baseline.values()), default=0),
+    }
+
+
+def _configurations_tried(view: StudyView, rows: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return the table of the configurations that the search tried, and counts of those that it does not show.
+
+    Args:
+        view: the study.
+        rows: the evaluations in the table.
+    """
+    elided = len(shlex.join(view.command)) > LONG_COMMAND and not view.workload_file
+    return {
+        "evaluations": [_evaluation(view, e, elided) for e in rows],
+        "elided": elided,
+        "searched": len(view.evaluations),
+        "left_out": len(view.evaluations) - len(rows),
+        "replayed": sum(e.replayed for e in view.evaluations),
+        "unseen": count_outside_picture(view),
+        "allocators": allocators_of(view),
+        "failures": search_failures(view),
     }
 
 
@@ -174,7 +206,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
                 "title": title if len(title) <= LONG_COMMAND else f"{title[:LONG_COMMAND]} …",
                 "path": view.path,
                 "cpu": str(view.host.get("cpu") or "n/a"),
-                "setting": describe(best.config, view.default) if best else "",
+                "setting": settings_text(best.config, view.default) if best else "",
                 "state": "" if best else _STATES["none" if view.phase == Phase.DONE else "open"],
                 "cells": cells,
             }
@@ -344,7 +376,7 @@ def _evaluation(view: StudyView, e: Evaluation, elided: bool) -> dict[str, Any]:
     command = measure_command(e.config, replace(view, command=[]) if elided else view)
     return {
         "number": e.number,
-        "settings": describe(e.config, view.default),
+        "settings": settings_text(e.config, view.default),
         "ratios": [percent(e.ratios[k]) if k in e.ratios and e.feasible else "n/a" for k in view.objectives],
         "runs": e.runs,
         "state": e.reason if not e.feasible else "Pareto front" if e.on_front else "predicted" if e.replayed else "",

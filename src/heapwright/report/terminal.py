@@ -18,7 +18,7 @@ from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, named
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, RequirementResult, StudyView
 from heapwright.terminal_text import visible
-from heapwright.units import percent
+from heapwright.units import percent, percent_interval
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ _STYLES = {"better": "green", "worse": "red", "same": "", "unproven": "yellow"}
 
 def interval(c: Confirmation) -> str:
     """Return the confidence interval in per cent: '[−18.4, −15.9]'."""
-    return f"[{100 * (c.low - 1):+.1f}, {100 * (c.high - 1):+.1f}]".replace("-", "−")
+    return percent_interval(c.low, c.high)
 
 
 def ordered_picks(view: StudyView) -> list[tuple[str, Pick]]:
@@ -103,64 +103,109 @@ def print_summary(view: StudyView, console: Console, report: Path | None) -> Non
         report: the path of the HTML report, which the last line names; None for no report.
     """
 
-    def say(text: str, style: str | None = None, indent: str = "") -> None:
-        wrapped = visible(paragraph(text, console.width, indent), "\n")
-        console.print(wrapped, style=style, markup=False, soft_wrap=True)
-
+    summary = _SummaryPrinter(view, console)
+    summary.print_claim()
+    summary.print_picks()
+    summary.print_usual_advice()
     console.print()
-    for extra in view.runtimes.values():
-        say(extra["sentence"])
-    if view.managed and view.managed["sentence"] != view.claim:
-        say(view.managed["sentence"])
-    say(view.claim, "bold")
-    if view.picks:
-        console.print()
-        picks = ordered_picks(view)
-        if view.options.get("search_only") and not any(pick.confirmed for _, pick in picks):
-            for label, each in picks:
-                say(f"{label} pick, {named(each.config)}: {each.claim}", indent="  ")
-        else:
-            console.print(_confirmation(view, [(label, pick.confirmed) for label, pick in picks], "pick"))
-        for label, each in picks:
-            if each.requirements:
-                console.print()
-                if len(picks) > 1:
-                    say(f"{label} pick:")
-                console.print(requirements_table(each.requirements))
-    usual = [(name, row.confirmed) for name, row in view.references.items() if row.confirmed]
-    if usual:
-        console.print()
-        say("The usual advice, measured in the same blocks:")
-        console.print(_confirmation(view, usual, "advice"))
-    console.print()
-    pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
-    if pick is not None:
-        console.print("paste:", style="bold")
-        for key, value in with_library(pick.config.env, "image_platform" in view.host).items():
-            console.print(visible(f"  export {key}={shlex.quote(value)}"), markup=False, soft_wrap=True)
-        for key in pick.config.settings:
-            say(f"{key}: {view.explain(pick.config, key)}", indent="  ")
-    if view.matters:
-        say(view.matters.sentence, indent="  ")
-    for text in recordings_lines(view):
-        say(text, indent="  ")
-    if view.objectives_why:
-        say(view.objectives_why, indent="  ")
-    for text in view.hazards:
-        say(f"hazard: {text}", "yellow", "  ")
-    for text in view.warnings:
-        say(f"warning: {text}", "yellow", "  ")
-    count = f"{len(view.evaluations)} configuration{'' if len(view.evaluations) == 1 else 's'}"
-    say(f"{count} searched {how_searched(view)}; meter: {view.meter}")
-    for text in failures(view):
-        say(text, indent="  ")
-    if view.quality:
-        say(f"{front_name(view)}: {front_text(view)}", indent="  ")
-    if view.stages:
-        say(f"time: {stages_text(view)}", indent="  ")
+    summary.print_paste()
+    summary.print_remarks()
+    summary.print_search()
     console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
     if report is not None:
         console.print(visible(f"report: {report}"), markup=False, soft_wrap=True)
+
+
+class _SummaryPrinter:
+    """Prints the parts of the end of `tune`.
+
+    Args:
+        view: the study.
+        console: where to print.
+    """
+
+    def __init__(self, view: StudyView, console: Console) -> None:
+        self._view = view
+        self._console = console
+
+    def _say(self, text: str, style: str | None = None, indent: str = "") -> None:
+        wrapped = visible(paragraph(text, self._console.width, indent), "\n")
+        self._console.print(wrapped, style=style, markup=False, soft_wrap=True)
+
+    def print_claim(self) -> None:
+        """Print the program's runtime and memory manager, and the claim."""
+        view = self._view
+        self._console.print()
+        for extra in view.runtimes.values():
+            self._say(extra["sentence"])
+        if view.managed and view.managed["sentence"] != view.claim:
+            self._say(view.managed["sentence"])
+        self._say(view.claim, "bold")
+
+    def print_picks(self) -> None:
+        """Print the confirmation of the picks and their requirements; without a confirmation, their claims."""
+        if not self._view.picks:
+            return
+        self._console.print()
+        picks = ordered_picks(self._view)
+        if self._view.options.get("search_only") and not any(pick.confirmed for _, pick in picks):
+            for label, pick in picks:
+                self._say(f"{label} pick, {named(pick.config)}: {pick.claim}", indent="  ")
+        else:
+            rows = [(label, pick.confirmed) for label, pick in picks]
+            self._console.print(_confirmation(self._view, rows, "pick"))
+        for label, pick in picks:
+            if pick.requirements:
+                self._console.print()
+                if len(picks) > 1:
+                    self._say(f"{label} pick:")
+                self._console.print(requirements_table(pick.requirements))
+
+    def print_usual_advice(self) -> None:
+        """Print the confirmation of the usual advice, if it was measured."""
+        usual = [(name, row.confirmed) for name, row in self._view.references.items() if row.confirmed]
+        if usual:
+            self._console.print()
+            self._say("The usual advice, measured in the same blocks:")
+            self._console.print(_confirmation(self._view, usual, "advice"))
+
+    def print_paste(self) -> None:
+        """Print the lines that set the pick of the claim in a shell, and what its settings do."""
+        view = self._view
+        pick = chosen_pick(view, None) if view.phase == Phase.DONE else None
+        if pick is None:
+            return
+        self._console.print("paste:", style="bold")
+        for key, value in with_library(pick.config.env, "image_platform" in view.host).items():
+            self._console.print(visible(f"  export {key}={shlex.quote(value)}"), markup=False, soft_wrap=True)
+        for key in pick.config.settings:
+            self._say(f"{key}: {view.explain(pick.config, key)}", indent="  ")
+
+    def print_remarks(self) -> None:
+        """Print what bounds the saving, what was recorded, why these objectives, the hazards and the warnings."""
+        view = self._view
+        if view.matters:
+            self._say(view.matters.sentence, indent="  ")
+        for text in recordings_lines(view):
+            self._say(text, indent="  ")
+        if view.objectives_why:
+            self._say(view.objectives_why, indent="  ")
+        for text in view.hazards:
+            self._say(f"hazard: {text}", "yellow", "  ")
+        for text in view.warnings:
+            self._say(f"warning: {text}", "yellow", "  ")
+
+    def print_search(self) -> None:
+        """Print the number of configurations, the failures, the Pareto front and the time of each stage."""
+        view = self._view
+        count = f"{len(view.evaluations)} configuration{'' if len(view.evaluations) == 1 else 's'}"
+        self._say(f"{count} searched {how_searched(view)}; meter: {view.meter}")
+        for text in search_failures(view):
+            self._say(text, indent="  ")
+        if view.quality:
+            self._say(f"{front_name(view)}: {front_text(view)}", indent="  ")
+        if view.stages:
+            self._say(f"time: {stages_text(view)}", indent="  ")
 
 
 def requirements_table(results: Sequence[RequirementResult]) -> Table:
@@ -171,7 +216,7 @@ def requirements_table(results: Sequence[RequirementResult]) -> Table:
     return table
 
 
-def failures(view: StudyView) -> list[str]:
+def search_failures(view: StudyView) -> list[str]:
     """Return one line for each reason of failure in the search: how many configurations of which allocators."""
     groups: dict[str, list[Evaluation]] = {}
     for evaluation in view.evaluations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +32,7 @@ def amount(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """0.0004 → '400 µs'."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
@@ -62,7 +62,7 @@ def show_info(info: Info, name: str, console: Console) -> None:
     if info.curve.points > 1:
         over = "time" if info.duration_s else "events: this trace has no times"
         say(f"\nlive bytes over {over}", "bold")
-        for line in picture(info.curve, info.duration_s):
+        for line in live_bytes_picture(info.curve, info.duration_s):
             say(line)
     if info.allocations:
         say(f"\n  {'sizes':<14}{'requests':<{_BAR}} {'':>13}  {'of bytes':>8}", "bold")
@@ -79,63 +79,81 @@ def _plain(count: float) -> str:
 
 
 def _lines(info: Info, name: str) -> list[tuple[str, str]]:
-    bound, free = info.lower_bound, info.remote_frees
+    """Return the lines above the pictures, each with its style."""
     command = shlex.join(info.command) or info.executable
     made = "made from a model" if info.synthetic else f"{command} on {info.allocator}" if command else info.allocator
     head = visible(f"{name}: {made}")
-    lines = [(head if len(head) <= _WIDTH else head[: _WIDTH - 1] + "…", "bold")]
+    rows = [*_event_rows(info), *_live_rows(info), *_resident_rows(info), *_call_rows(info)]
+    return [
+        (head if len(head) <= _WIDTH else head[: _WIDTH - 1] + "…", "bold"),
+        *((f"  {label:<14}{text}", "") for label, text in rows),
+        *((f"  {label:<14}{text}", "yellow") for label, text in _loss_rows(info)),
+    ]
 
-    def add(label: str, text: str, style: str = "") -> None:
-        lines.append((f"  {label:<14}{text}", style))
 
+def _event_rows(info: Info) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts on the sample, and on the events and their size on disk."""
     if s := info.sample:
-        add("sample", f"of 1 object in {s.rate}: {s.objects:,} objects; all figures are estimates")
+        yield "sample", f"of 1 object in {s.rate}: {s.objects:,} objects; all figures are estimates"
         error = f"standard errors: peak live ± {amount(s.peak_live_error)} ({s.peak_share:.1%})"
-        add("", f"{error}, allocations ± {s.allocations_error:,.0f}")
-    rate = f" in {duration(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
-    add("events", f"{info.events:,}{rate}")
+        yield "", f"{error}, allocations ± {s.allocations_error:,.0f}"
+    rate = f" in {duration_text(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
+    yield "events", f"{info.events:,}{rate}"
     density = f", {info.bytes_per_event:.2f} an event" if info.bytes_per_event else ""
-    add(
-        "",
-        f"{counted(info.allocations, 'allocation')}, {counted(info.threads, 'thread')};"
-        f" {amount(info.file_bytes)} on disk{density}",
-    )
-    when = f" at {duration(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
-    add("live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most")
+    counts = f"{counted(info.allocations, 'allocation')}, {counted(info.threads, 'thread')}"
+    yield "", f"{counts}; {amount(info.file_bytes)} on disk{density}"
+
+
+def _live_rows(info: Info) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts on the live bytes and on the lower bound of resident memory that they give."""
+    when = f" at {duration_text(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
+    yield "live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most"
     never_freed = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
-    add("", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {never_freed}")
-    peak, mean = amount(bound.peak_page_bytes), amount(bound.mean_page_bytes)
-    add("lower bound", f"{peak} at the peak, {mean} on average, for any")
-    add("", "allocator with 16-byte alignment if all memory is touched")
+    yield "", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {never_freed}"
+    peak, mean = amount(info.lower_bound.peak_page_bytes), amount(info.lower_bound.mean_page_bytes)
+    yield "lower bound", f"{peak} at the peak, {mean} on average, for any"
+    yield "", "allocator with 16-byte alignment if all memory is touched"
+
+
+def _resident_rows(info: Info) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts on the resident memory during the recording and what it consisted of."""
     if info.peak_resident_bytes:
-        add("resident", f"{amount(info.peak_resident_bytes)} at most during the recording")
+        yield "resident", f"{amount(info.peak_resident_bytes)} at most during the recording"
     for when, split in (("at its peak", info.resident_at_peak), ("at the end", info.resident_at_end)):
         if split is not None:
             for number, line in enumerate(split_lines(split)):
-                add("" if number else when, line)
+                yield "" if number else when, line
             if split is info.resident_at_peak and _read_late(info):
-                add("", "read after most blocks were freed; when most were live, there")
-                add("", "was no reading")
+                yield "", "read after most blocks were freed; when most were live, there"
+                yield "", "was no reading"
+
+
+def _call_rows(info: Info) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts on special kinds of calls: realloc, calloc, remote frees, large and failed ones."""
     if info.reallocs:
         chains = info.realloc_chains
         longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
         grown = f"grown by {amount(chains['grown_bytes'])}"
-        add("realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, up to {longest} of one; {grown}")
+        yield "realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, up to {longest} of one; {grown}"
     if info.callocs or info.aligned:
-        add("kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned")
+        yield "kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned"
     if info.threads > 1:
-        add("remote frees", f"{free['count']:,.0f}: {100 * free['share']:.1f} % of frees are by another thread")
+        remote = info.remote_frees
+        yield "remote frees", f"{remote['count']:,.0f}: {100 * remote['share']:.1f} % of frees are by another thread"
     if info.large_blocks["bytes"]:
         touched = share(info.large_blocks["touched_bytes"], info.large_blocks["bytes"])
-        add("large blocks", f"{touched} touched of {amount(info.large_blocks['bytes'])} in blocks from 64 KiB")
+        yield "large blocks", f"{touched} touched of {amount(info.large_blocks['bytes'])} in blocks from 64 KiB"
     if info.loss.failed_calls:
-        add("failed", f"{info.loss.failed_calls:,} calls got no memory")
+        yield "failed", f"{info.loss.failed_calls:,} calls got no memory"
+
+
+def _loss_rows(info: Info) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts on events that are not in the trace."""
     if info.loss.events or info.loss.bytes or info.loss.cut_short:
         lost = f"{info.loss.events:,} events, {amount(info.loss.bytes)}{'; cut short' if info.loss.cut_short else ''}"
-        add("lost", lost, "yellow")
+        yield "lost", lost
         if info.loss.why:
-            add("", info.loss.why[: _WIDTH - 16], "yellow")
-    return lines
+            yield "", info.loss.why[: _WIDTH - 16]
 
 
 def _read_late(info: Info) -> bool:
@@ -163,7 +181,7 @@ def split_lines(split: Split) -> list[str]:
     return lines
 
 
-def picture(curve: Curve, duration_s: float | None) -> list[str]:
+def live_bytes_picture(curve: Curve, duration_s: float | None) -> list[str]:
     """Return lines that draw live bytes with block characters.
 
     Each column shows the maximum in its part of the time; without times, in its part of the events.
@@ -185,7 +203,7 @@ def picture(curve: Curve, duration_s: float | None) -> list[str]:
         label = amount(top) if row == rows - 1 else ""
         cells = "".join(_BLOCKS[round(8 * min(1.0, max(0.0, height - row)))] for height in heights)
         lines.append(f"{label:>12} │{cells}".rstrip())
-    right = duration(duration_s) if duration_s else f"{curve.event[-1]:,} events"
+    right = duration_text(duration_s) if duration_s else f"{curve.event[-1]:,} events"
     lines.append(f"{'0':>12} └{'─' * columns}")
     lines.append(f"{'':14}0{right:>{columns - 1}}")
     return lines

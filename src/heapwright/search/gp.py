@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from heapwright.allocators.space import Point
 from heapwright.search import pareto
-from heapwright.search.moves import axes_of, mutate, scattered, unseen
+from heapwright.search.moves import axes_of, draw_unseen, mutate, scattered
 from heapwright.search.protocol import BATCH, Observation, Setup
 from heapwright.search.sobol import points_from_cube, sobol_cube
 
@@ -58,7 +58,7 @@ class GaussianProcess:
             return points
         feasible = [p for p, c in self._costs.items() if c is not None]
         if len(feasible) < 3:
-            return unseen(self._space, self._axes, set(self._costs), BATCH, self._rng)
+            return draw_unseen(self._space, self._axes, set(self._costs), BATCH, self._rng)
         candidates = self._candidates(feasible)
         if len(candidates) <= BATCH:
             return candidates

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heapwright.allocators.space import Param, Point
-from heapwright.search.moves import axes_of, change_at, mutate, scattered, unseen
+from heapwright.search.moves import axes_of, change_at, draw_unseen, mutate, scattered
 from heapwright.search.protocol import BATCH, Observation, Setup
 from heapwright.search.scalar import Weights, directions, scalar, scalar_noise
 
@@ -89,7 +89,7 @@ class Local:
                 asked[point] = None
         if len(asked) < BATCH:
             seen = self._seen.keys() | asked.keys()
-            asked |= dict.fromkeys(unseen(self._space, self._axes, seen, BATCH - len(asked), self._rng))
+            asked |= dict.fromkeys(draw_unseen(self._space, self._axes, seen, BATCH - len(asked), self._rng))
         return list(asked)
 
     def tell(self, observations: Sequence[Observation]) -> None:
@@ -174,7 +174,7 @@ class Magpie:
             point = change_at(self._space, self._best, at, value)
             if point not in self._seen:
                 return [point]
-        return unseen(self._space, self._axes, self._seen, 1, self._rng)
+        return draw_unseen(self._space, self._axes, self._seen, 1, self._rng)
 
     def _value(self, param: Param) -> int:
         """Draw a level as Magpie does."""

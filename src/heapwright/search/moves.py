@@ -16,7 +16,7 @@ from heapwright.allocators.space import Point, Space
 from heapwright.search.sobol import UNSET_SHARE, level
 
 _TO_UNSET = 0.25  # probability that a change unsets a setting
-_TRIES = 400  # random points drawn by `unseen`
+_TRIES = 400  # random points drawn by `draw_unseen`
 # Changes tried on one point: with several allocators, most settings belong to another one and have no effect.
 _CHANGES = 100
 
@@ -123,7 +123,9 @@ def scattered(space: Space, axes: tuple[Axis, ...], rng: np.random.Generator) ->
     )
 
 
-def unseen(space: Space, axes: tuple[Axis, ...], seen: set[Point], count: int, rng: np.random.Generator) -> list[Point]:
+def draw_unseen(
+    space: Space, axes: tuple[Axis, ...], seen: set[Point], count: int, rng: np.random.Generator
+) -> list[Point]:
     """Draw up to `count` distinct random points that are not in `seen`; fewer if 400 draws find no more.
 
     Args:

@@ -86,7 +86,7 @@ class PluginStrategy:
             levels = levels if all(a == b for a, b in zip(levels, point, strict=True)) else ()  # no fractions
         except (TypeError, ValueError, OverflowError):
             levels = ()
-        if not fits(levels, self._space):
+        if not is_point_of(levels, self._space):
             raise HeapwrightError(
                 f"the search method '{self._name}' proposes {point!r}, which is not a point of the space: it needs"
                 f" {len(self._space.sizes)} levels of at least 0 and at most {self._space.sizes}"
@@ -94,7 +94,7 @@ class PluginStrategy:
         return levels
 
 
-def fits(levels: Sequence[int], space: Space) -> bool:
+def is_point_of(levels: Sequence[int], space: Space) -> bool:
     """Whether the levels are a point of the space: as many as it has coordinates, each from 0 to its size."""
     sizes = space.sizes
     return len(levels) == len(sizes) and all(0 <= v <= size for v, size in zip(levels, sizes, strict=True))

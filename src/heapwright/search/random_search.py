@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from heapwright.allocators.space import Point
-from heapwright.search.moves import axes_of, unseen
+from heapwright.search.moves import axes_of, draw_unseen
 from heapwright.search.protocol import BATCH, Observation, Setup
 
 
@@ -26,7 +26,7 @@ class Random:
 
     def ask(self) -> list[Point]:
         """Return points not drawn before; empty if many draws find none."""
-        points = unseen(self._space, self._axes, self._seen, BATCH, self._rng)
+        points = draw_unseen(self._space, self._axes, self._seen, BATCH, self._rng)
         self._seen.update(points)
         return points
 

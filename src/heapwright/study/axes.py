@@ -17,7 +17,7 @@ MAX_POINTS = 20_000
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweptAxis:
     """One swept setting.
 
     Attributes:
@@ -68,7 +68,7 @@ def axis_text(spec: ParamSpec, low: int | None, high: int | None, step: float | 
     return f"{spec.key}:{low}:{high}:{step or (0.5 if log else spec.step):g}"
 
 
-def axis_of(spec: ParamSpec, text: str) -> Axis:
+def axis_of(spec: ParamSpec, text: str) -> SweptAxis:
     """The axis with this notation.
 
     Raises:
@@ -78,14 +78,14 @@ def axis_of(spec: ParamSpec, text: str) -> Axis:
     start = spec.default.replace("-", " ").split(",")[0].split(" ")[0]
     if not rest:
         values = tuple(str(v) for v in spec.values) or ("0", "1")
-        return Axis(key, spec.unit, values, "names", None)
+        return SweptAxis(key, spec.unit, values, "names", None)
     low, high, step = int(rest[0]), int(rest[1]), float(rest[2])
     count = (math.log2(high / low) if spec.scale == "log2" else high - low) / step
     if count >= MAX_POINTS:
         raise UsageError(f"{key}: {count:.0f} values are too many", "take a larger --step")
     steps = range(math.floor(count + 1e-9) + 1)
     numbers = [round(low * 2 ** (i * step)) if spec.scale == "log2" else round(low + i * step) for i in steps]
-    return Axis(
+    return SweptAxis(
         key, spec.unit, tuple(str(n) for n in dict.fromkeys(numbers)), spec.scale,
         float(start) if start.isdecimal() and int(start) > 0 else None,
     )  # fmt: skip

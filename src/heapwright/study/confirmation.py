@@ -18,7 +18,7 @@ from heapwright.study.view import Confirmation
 _OF_THE_SYSTEM = ("system_thp_faults", "system_thp_collapses")
 
 
-def judge(
+def judge_pairs(
     runs: Sequence[StoredRun], configs: dict[int, Config], default: int, options: Options, earlier_looks: int = 0
 ) -> dict[int, dict[str, Confirmation]]:
     """The confirmation of every pick, by metric, objectives first; a pick with a failed run has none.

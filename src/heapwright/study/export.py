@@ -94,7 +94,7 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
     return found
 
 
-def csv_text(studies: Mapping[str, Sequence[EvaluationRun]], named: bool = False) -> str:
+def study_csv(studies: Mapping[str, Sequence[EvaluationRun]], named: bool = False) -> str:
     """Return one line for each run. Settings and metrics have a column each; an empty cell is unset or not measured.
 
     Args:

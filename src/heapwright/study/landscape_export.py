@@ -58,7 +58,7 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def csv_text(store: Store, landscape: LandscapeResult) -> str:
+def landscape_csv(store: Store, landscape: LandscapeResult) -> str:
     """Every run of the sweep, one line each: parameters, block, input, failure, then every metric."""
     from heapwright.metrics import NUMERIC
 

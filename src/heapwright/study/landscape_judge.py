@@ -49,7 +49,7 @@ from heapwright.experiment.stats import (
     verdict,
 )
 from heapwright.metrics import METRICS
-from heapwright.study.axes import Axis, axis_of
+from heapwright.study.axes import SweptAxis, axis_of
 from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult, Smoothness
 from heapwright.study.options import Options
 from heapwright.study.store import Store
@@ -152,7 +152,7 @@ def _fresh(candidate: Candidate | None, metric: str, options: Options, min_chang
 
 
 def _points(
-    axes: tuple[Axis, ...], runs: list[StoredRun], candidates: dict[int, Candidate], metric: str
+    axes: tuple[SweptAxis, ...], runs: list[StoredRun], candidates: dict[int, Candidate], metric: str
 ) -> list[LandscapePoint]:
     by_values = {tuple(c.config.settings.get(a.key, "") for a in axes): c for c in candidates.values()}
     values: dict[int, list[float]] = {}

@@ -10,7 +10,7 @@ from heapwright.experiment.stats import (
     Verdict,
 )
 from heapwright.metrics import METRICS
-from heapwright.study.axes import Axis
+from heapwright.study.axes import SweptAxis
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class LandscapeResult:
 
     metric: str
     allocator: str
-    axes: tuple[Axis, ...]
+    axes: tuple[SweptAxis, ...]
     points: list[LandscapePoint]
     default_median: float | None
     error: float

@@ -33,7 +33,7 @@ from heapwright.study.claim import (
     with_verdict,
 )
 from heapwright.study.cold_pages import with_cold_pages
-from heapwright.study.confirmation import judge
+from heapwright.study.confirmation import judge_pairs
 from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
@@ -63,7 +63,7 @@ from heapwright.study.view import (
     Worker,
 )
 from heapwright.trace.recordings import Recordings
-from heapwright.workload.model import file_of
+from heapwright.workload.model import WorkloadFile, file_of
 from heapwright.workload.program import program_json
 from heapwright.workload.work_done import perhaps_fixed_time
 
@@ -96,6 +96,41 @@ class ClaimBasis(NamedTuple):
     earlier_looks: int
 
 
+class RunsByPurpose(NamedTuple):
+    """The runs of a study, grouped by what they are for.
+
+    Attributes:
+        calibrated: runs of the default before the search.
+        searched: runs of the program that the search made.
+        replays: replays that stand in for runs of the program.
+    """
+
+    calibrated: list[StoredRun]
+    searched: list[StoredRun]
+    replays: list[StoredRun]
+
+
+class ParamSpecs(NamedTuple):
+    """The specifications of the parameters that a study searches.
+
+    Attributes:
+        of_allocators: (allocator, key) → parameter.
+        of_runtimes: RUNTIME.KEY → parameter, also of spaces that the user added.
+        several: whether the study searches more than one allocator.
+    """
+
+    of_allocators: dict[tuple[str, str], ParamSpec]
+    of_runtimes: dict[str, ParamSpec]
+    several: bool
+
+    def explanations(self) -> dict[str, str]:
+        """The key of each parameter, with its allocator if there are several → what it does."""
+        return {
+            **{f"{name}.{key}" if self.several else key: _explain(p) for (name, key), p in self.of_allocators.items()},
+            **{key: _explain(p) for key, p in self.of_runtimes.items()},
+        }
+
+
 def load_view(path: Path) -> StudyView:
     """Reads a study for showing.
 
@@ -115,17 +150,12 @@ def view_of(store: Store) -> StudyView:
     runs = store.runs()
     configs = {id_: store.config_by_id(id_) for id_ in {1, *(r.config for r in runs)}}
     default = configs[1]
-    calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
+    calibrated, searched, replays = purposes = _by_purpose(runs)
     noise = _noise(calibrated)
-    searched = [r for r in runs if r.phase in _SEARCHED]
-    replays = [r for r in runs if r.phase == Phase.REPLAY]
-    candidates, predicted = _candidates_of(runs, configs)
+    candidates, predicted = _candidates_of(purposes, configs)
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
     evaluations, front = evaluations_of(candidates, only, by_block([*replays, *searched]), options)
-    spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
-    params = {(name, p.key): p for name, space in spaces.items() for p in space.param}
-    extra_spaces = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
-    runtime_params = {f"{name}.{p.key}": p for name, space in extra_spaces.items() for p in space.param}
+    params = _param_specs(meta)
     early = chosen_prefix(store)
     prefix = early.prefix if early else file.prefix if file else None
     recordings = msgspec.convert(meta.recordings, Recordings) if meta.recordings else None
@@ -153,17 +183,14 @@ def view_of(store: Store) -> StudyView:
         picks=picks,
         claim=landscape_claim(landscape) if landscape else _claim(store, picks, options, recordings),
         series=_series(runs, default, picks),
-        hazards=hazards_of(picks, params, runtime_params, runs, meta.host),
+        hazards=hazards_of(picks, params.of_allocators, params.of_runtimes, runs, meta.host),
         warnings=[
             *warnings_of(runs, calibrated, noise, options, picks),
-            *([doubt] if file and file.server and (doubt := perhaps_fixed_time(metrics_by_input(calibrated))) else []),
+            *([doubt] if file and (doubt := _fixed_time_doubt(file, calibrated)) else []),
             *dropped,
             *_left_out(meta),
         ],
-        explanations={
-            **{f"{name}.{key}" if len(spaces) > 1 else key: _explain(p) for (name, key), p in params.items()},
-            **{key: _explain(p) for key, p in runtime_params.items()},
-        },
+        explanations=params.explanations(),
         phase=meta.phase or Phase.CALIBRATE,
         wall_s=sum(r.elapsed_s for r in runs),
         method="sweep" if landscape else meta.method.get("name", options.method),
@@ -187,6 +214,30 @@ def view_of(store: Store) -> StudyView:
     )
 
 
+def _by_purpose(runs: Sequence[StoredRun]) -> RunsByPurpose:
+    return RunsByPurpose(
+        [r for r in runs if r.phase == Phase.CALIBRATE],
+        [r for r in runs if r.phase in _SEARCHED],
+        [r for r in runs if r.phase == Phase.REPLAY],
+    )
+
+
+def _param_specs(meta: StudyMeta) -> ParamSpecs:
+    """The parameters of the allocators, and of the runtimes and other spaces beside them, as the study stores them."""
+    spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
+    extra_spaces = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
+    return ParamSpecs(
+        {(name, p.key): p for name, space in spaces.items() for p in space.param},
+        {f"{name}.{p.key}": p for name, space in extra_spaces.items() for p in space.param},
+        len(spaces) > 1,
+    )
+
+
+def _fixed_time_doubt(file: WorkloadFile, calibrated: Sequence[StoredRun]) -> str:
+    """The doubt that the load of a server takes a fixed time, so that its time says nothing; empty if there is none."""
+    return perhaps_fixed_time(metrics_by_input(calibrated)) if file.server else ""
+
+
 def _left_out(meta: StudyMeta) -> list[str]:
     """Return sentences about results that did not repeat, picks without a confirmation, and allocators not searched."""
     return [
@@ -208,13 +259,11 @@ def _why_these_objectives(meta: StudyMeta, early: ChosenPrefix | None, options: 
 
 
 def _candidates_of(
-    runs: Sequence[StoredRun], configs: Mapping[int, Config]
+    purposes: RunsByPurpose, configs: Mapping[int, Config]
 ) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
     """The candidates that the program measured in the search, and those that replays predicted."""
-    calibrated = [r for r in runs if r.phase == Phase.CALIBRATE]
-    replays = [r for r in runs if r.phase == Phase.REPLAY]
-    candidates = gather([r for r in runs if r.phase in _SEARCHED], configs, 1)
-    predicted = gather(replays, configs, 1, agreement.program_values(calibrated))
+    candidates = gather(purposes.searched, configs, 1)
+    predicted = gather(purposes.replays, configs, 1, agreement.program_values(purposes.calibrated))
     return candidates, agreement.anchored(predicted, candidates)
 
 
@@ -229,7 +278,7 @@ def _confirmed_rows(
     meta, options = store.meta, store.meta.study_options
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = judge(fresh, configs, 1, options, meta.earlier_looks)
+    confirmed = judge_pairs(fresh, configs, 1, options, meta.earlier_looks)
     picks = _picks(store, evaluations, confirmed, options, basis)
     usual = _references(store, confirmed, options, basis)
     requires, tested = requirements_of(options), gather(fresh, configs, 1)

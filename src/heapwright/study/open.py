@@ -28,7 +28,7 @@ from heapwright.study.cold_pages import COLD, TOUCH
 from heapwright.study.options import Options, conflicts
 from heapwright.study.prefix import chosen_prefix
 from heapwright.study.program import changed_sentence, program_of
-from heapwright.study.store import FOLDERS, Store, open_study, read_study, study_errors
+from heapwright.study.store import FOLDERS, Store, open_writable_study, read_study, study_errors
 from heapwright.workload.model import Workload
 from heapwright.workload.program import (
     ProgramIdentity,
@@ -87,7 +87,7 @@ def open_or_begin(
     """
     paths = {a.name: a.library for a in allocators if a.library and workload.container is None}
     _put_aside_if_changed(path, workload, paths, given, same_program, tell)
-    store = open_study(path)
+    store = open_writable_study(path)
     try:
         stored = store.meta.options
         if not stored:
@@ -201,7 +201,7 @@ def put_aside(path: Path) -> Path:
     Raises:
         HeapwrightError: another process has it open, or it is not a study.
     """
-    with open_study(path) as store:  # fails while another process is at it
+    with open_writable_study(path) as store:  # fails while another process is at it
         store.checkpoint()
     number = 1
     while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():

@@ -199,7 +199,7 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | No
         busiest=Path(default.busiest).name if _is_other(default) else "",
         busiest_share=default.busiest_share if parts is not None else None,
     )
-    return dataclasses.replace(bound, sentence=sentence(bound))
+    return dataclasses.replace(bound, sentence=bound_sentence(bound))
 
 
 def _recorded_share(default: DefaultMeasurements, counts: RecordedCounts | None) -> float | None:
@@ -223,7 +223,7 @@ def _is_other(default: DefaultMeasurements) -> bool:
     return bool(default.busiest) and os.path.realpath(default.busiest) not in own
 
 
-def sentence(bound: SavingBound) -> str:
+def bound_sentence(bound: SavingBound) -> str:
     """The bounds in one sentence."""
     memory, cpu = bound.memory_bound, bound.cpu_bound
     busiest = ""

@@ -83,7 +83,7 @@ def _not_a_study(path: Path, error: Exception) -> HeapwrightError:
     return HeapwrightError(f"{path} is not a heapwright study", "name another file")
 
 
-def check(path: Path, db: sqlite3.Connection) -> bool:
+def check_schema(path: Path, db: sqlite3.Connection) -> bool:
     """Whether the file holds a study of this version; False for an empty file.
 
     Raises:

@@ -35,7 +35,7 @@ from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import PhaseStart, StoredRun
 from heapwright.measure.parts import Breakdown
 from heapwright.study.meta import StudyMeta
-from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check, connect_read_only
+from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check_schema, connect_read_only
 from heapwright.units import is_plausible
 
 _T = TypeVar("_T")
@@ -354,7 +354,7 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def open_study(path: Path) -> Store:
+def open_writable_study(path: Path) -> Store:
     """Opens a study for writing, made if new.
 
     Raises:
@@ -375,7 +375,7 @@ def open_study(path: Path) -> Store:
     db: sqlite3.Connection | None = None
     try:
         db = sqlite3.connect(path, timeout=10)
-        begun = check(path, db)  # before anything is changed: it may be a database of something else
+        begun = check_schema(path, db)  # before anything is changed: it may be a database of something else
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         if not begun:
@@ -407,7 +407,7 @@ def read_study(path: Path) -> Store:
         raise HeapwrightError(f"no such study: {path}", "'heapwright tune -- CMD' makes one")
     db = connect_read_only(path)
     try:
-        if not check(path, db):
+        if not check_schema(path, db):
             raise HeapwrightError(f"{path} holds no study yet")
     except HeapwrightError:
         db.close()

@@ -24,7 +24,7 @@ from heapwright.allocators.probe import tunables_of
 from heapwright.allocators.program_file import is_privileged, read_program
 from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.space_spec import SpaceFile
-from heapwright.allocators.takeover import verdict
+from heapwright.allocators.takeover import takeover_failure
 from heapwright.experiment.configuration import Config
 from heapwright.files import NATIVE
 from heapwright.measure.container import Container
@@ -117,7 +117,7 @@ def _loaded(config: Config, library: str, workload: Workload) -> Effect:
         bound = trace_bindings(program, {**workload.base_environment(), **config.env}, Path(folder))
     if not bound:
         return Effect(None, f"{name}: the loader of {shutil.which(program) or program} does not tell")
-    why = verdict(library, program, bound)
+    why = takeover_failure(library, program, bound)
     return Effect(not why, f"{name}: {why or f'{Path(program).name} loads it'}")
 
 

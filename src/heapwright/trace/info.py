@@ -88,7 +88,7 @@ class Loss(msgspec.Struct):
     failed_calls: int = 0
 
 
-class Sample(msgspec.Struct):
+class SampleEstimates(msgspec.Struct):
     """The estimates from a sample of objects (docs/trace-format.md) and their standard errors.
 
     Attributes:
@@ -161,7 +161,7 @@ class Info(msgspec.Struct):
     synthetic: bool
     phases: list[str]
     loss: Loss
-    sample: Sample | None = None
+    sample: SampleEstimates | None = None
 
 
 def read_info(trace: Path) -> tuple[Info, dict[str, Any]]:

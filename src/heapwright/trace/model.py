@@ -15,7 +15,7 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.trace.info import Loss, Sample, nothing_in, read_info
+from heapwright.trace.info import Loss, SampleEstimates, nothing_in, read_info
 from heapwright.trace.pack import Packed, ask, native_program, need_trace
 from heapwright.trace.replay import Library, runtime_of
 
@@ -90,7 +90,7 @@ class WindowsModel(msgspec.Struct, tag="windows", tag_field="kind", forbid_unkno
     thread_ends: list[Count]
     libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
-    sample: Sample | msgspec.UnsetType = msgspec.UNSET
+    sample: SampleEstimates | msgspec.UnsetType = msgspec.UNSET
 
 
 class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbid_unknown_fields=True):
@@ -106,7 +106,7 @@ class RandMallocModel(msgspec.Struct, tag="rand-malloc", tag_field="kind", forbi
     classes: Annotated[list[tuple[Count, Count, Count]], msgspec.Meta(min_length=1)]
     libraries: list[Library]
     origin: Origin = msgspec.field(default_factory=Origin)
-    sample: Sample | msgspec.UnsetType = msgspec.UNSET
+    sample: SampleEstimates | msgspec.UnsetType = msgspec.UNSET
 
 
 Model: TypeAlias = WindowsModel | RandMallocModel

@@ -109,7 +109,7 @@ def recorder(name: str = RECORDER) -> Path:
     return path
 
 
-def environment(
+def recording_environment(
     folder: Path,
     allocator: Allocator | None,
     children: bool,
@@ -190,7 +190,7 @@ def record(
     """
 
     def run(folder: Path) -> tuple[int, str]:
-        env = environment(folder, allocator, children, os.environ, sampling)
+        env = recording_environment(folder, allocator, children, os.environ, sampling)
         with ExitStack() as stack:
             source = stack.enter_context(stdin.open("rb")) if stdin else None
             return run_command(command, env, source, folder if children else None), ""
@@ -258,11 +258,11 @@ def run_recorded(
     workload = executor.workload
     base = {**workload.base_environment(), **input_.env}
     if workload.container is not None:
-        env = environment(folder, allocator, True, base, sampling, workload.container.image.platform)
+        env = recording_environment(folder, allocator, True, base, sampling, workload.container.image.platform)
         if not children:
             env["HEAPWRIGHT_RECORD_PARENT"] = "1"  # the meter is static, and the first process of the container
         return executor.run(input_, env)
-    env = environment(folder, allocator, True, base, sampling)
+    env = recording_environment(folder, allocator, True, base, sampling)
     only = "" if children else "export HEAPWRIGHT_RECORD_PARENT=$PPID; "
     start = ["/bin/sh", "-c", f'{only}export HEAPWRIGHT_RECORD="$0"; exec "$@"', env.pop("HEAPWRIGHT_RECORD")]
     recording = copy.copy(executor)

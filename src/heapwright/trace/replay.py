@@ -226,7 +226,7 @@ class Ready:
 
         with tempfile.TemporaryDirectory(dir=self.file.parent) as folder:
             report = Path(folder) / "report.json"
-            env = record.environment(Path(folder), None, False, os.environ)
+            env = record.recording_environment(Path(folder), None, False, os.environ)
             own = ""
             with suppress(HeapwrightError):  # a trace of another machine; then the C library's malloc takes its place
                 own = self.own_malloc

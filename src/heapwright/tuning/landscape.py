@@ -28,7 +28,7 @@ from heapwright.experiment.configuration import Config
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
-from heapwright.study.axes import MAX_POINTS, Axis, axis_of
+from heapwright.study.axes import MAX_POINTS, SweptAxis, axis_of
 from heapwright.study.landscape_judge import ends
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.session import Session
@@ -42,7 +42,7 @@ END_ROUNDS, FURTHER_ROUNDS = (
 _T = TypeVar("_T")
 
 
-def grid_space(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[Axis, ...]]:
+def grid_space(allocator: Allocator, texts: Sequence[str]) -> tuple[Space, tuple[SweptAxis, ...]]:
     """The space that contains only these settings with these values, and its axes in the order given.
 
     Raises:

@@ -71,7 +71,7 @@ from heapwright.tuning.takeover_check import take_over
 from heapwright.workload.model import with_prefix
 
 
-def tune(session: Session) -> None:
+def tune_study(session: Session) -> None:
     """Run the whole pipeline of a study.
 
     Raises:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras, not_replayable, replayable
 from heapwright.allocators.space import Space
@@ -86,61 +87,31 @@ class ReplaySearch:
         Raises:
             HeapwrightError: nothing can be measured or stored, or the user asked for replays and they are impossible.
         """
-        session, store = self.session, self.session.store
-        why, calls = self._why_not_replayed(), CallsComparison()
+        session = self.session
+        why = self._why_not_replayed()
         if why is None:
             session.phase(Phase.RECORD)
             session.progress.phase(Phase.RECORD, len(session.workload.train))
             try:
-                inputs = session.workload.train
-                traces, facts = proxy.record_inputs(store, session.workload, session.executor, inputs, session.budget)
-                unaccounted = proxy.unaccounted(facts, traces, agreement.program_values(session.calibrated))
-                if unaccounted:
-                    raise HeapwrightError(unaccounted, "leave out --proxy replay")
-                calls = check_calls(session, session.workload, session.executor, facts)
-                if calls.why:
-                    raise HeapwrightError(calls.why, "leave out --proxy replay")
-                session.say_saving_bound()
+                traces, calls = self._record()
             except HeapwrightError as error:
                 if self._forced:
                     raise
                 why = error.message
         if why is not None:
-            self.why = why
-            if self._recording_only:
-                return False
-            if why:
-                session.progress.note(f"the search is on the program itself: {why}")
-            store.update(proxy={"used": False, "why": why})
+            self._leave_to_program(why)
             return False
         if calls.faithful is not True and calls.sentence:
             session.progress.note(calls.sentence)
-        budget = session.budget
-        share = opt.REPLAY_SHARE_WITH_RUNTIME if has_extras(self._whole_space) else opt.REPLAY_SHARE
-        share = opt.REPLAY_SHARE_ALONE if self._recording_only else share
-        share_s = share * (budget.limit_s - budget.spent_s)
-        program = agreement.program_values(session.calibrated)
-
-        def to_candidates(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
-            predicted = gather(runs, session.config_cache.configs, session.default.id, program)
-            return agreement.anchored(predicted, self._on_program())
-
-        with Replays(session.workload, traces, session.executor.options) as replays:
-            runner = session.machines.for_replays(replays, session.timed)
-            blocks = Blocks(store, runner, self.options.seed, session.progress, budget)
-            search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, to_candidates))
-            with budget.limited_to(share_s):
-                self._search(search)
-            if self._recording_only and not self.why:
-                self._replay_pick_again(search)
-        store.update(
+        search = self._search_on_replays(traces)
+        session.store.update(
             proxy={
                 "used": True,
                 "why": self.why,
                 "checked": " ".join(filter(None, [calls.sentence, self._errors])),
                 "program_s": session.run_s,
                 "replay_s": self._replay_s(search),
-                "slots": runner.slots,
+                "slots": search.evaluator.blocks.runner.slots,
             }
         )
         self.tried = len(search.known.keys() - {session.default.id})
@@ -167,6 +138,60 @@ class ReplaySearch:
         if self._forced:
             raise HeapwrightError(f"the program cannot be searched on replays: {why}", "leave out --proxy replay")
         return why
+
+    def _record(self) -> tuple[dict[str, Path], CallsComparison]:
+        """Record each input; return the traces, and whether recordings of the same input have the same calls.
+
+        Raises:
+            HeapwrightError: the program cannot be recorded, or its recordings do not show what it does.
+        """
+        session = self.session
+        inputs = session.workload.train
+        traces, facts = proxy.record_inputs(session.store, session.workload, session.executor, inputs, session.budget)
+        unaccounted = proxy.unaccounted(facts, traces, agreement.program_values(session.calibrated))
+        if unaccounted:
+            raise HeapwrightError(unaccounted, "leave out --proxy replay")
+        calls = check_calls(session, session.workload, session.executor, facts)
+        if calls.why:
+            raise HeapwrightError(calls.why, "leave out --proxy replay")
+        session.say_saving_bound()
+        return traces, calls
+
+    def _leave_to_program(self, why: str) -> None:
+        """Note why replays cannot replace the program; tell the user, unless there is only the recording."""
+        self.why = why
+        if self._recording_only:
+            return
+        if why:
+            self.session.progress.note(f"the search is on the program itself: {why}")
+        self.session.store.update(proxy={"used": False, "why": why})
+
+    def _search_on_replays(self, traces: dict[str, Path]) -> Search:
+        """Search on replays of these traces for the replays' share of the time.
+
+        Args:
+            traces: input name → trace.
+        """
+        session = self.session
+        budget = session.budget
+        share = opt.REPLAY_SHARE_WITH_RUNTIME if has_extras(self._whole_space) else opt.REPLAY_SHARE
+        share = opt.REPLAY_SHARE_ALONE if self._recording_only else share
+        share_s = share * (budget.limit_s - budget.spent_s)
+        program = agreement.program_values(session.calibrated)
+
+        def to_candidates(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
+            predicted = gather(runs, session.config_cache.configs, session.default.id, program)
+            return agreement.anchored(predicted, self._on_program())
+
+        with Replays(session.workload, traces, session.executor.options) as replays:
+            runner = session.machines.for_replays(replays, session.timed)
+            blocks = Blocks(session.store, runner, self.options.seed, session.progress, budget)
+            search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, to_candidates))
+            with budget.limited_to(share_s):
+                self._search(search)
+            if self._recording_only and not self.why:
+                self._replay_pick_again(search)
+        return search
 
     def _search(self, search: Search) -> None:
         session = self.session

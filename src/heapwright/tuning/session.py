@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from heapwright.allocators.embedded import describe
+from heapwright.allocators.embedded import embedded_name
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.experiment.blocks import Blocks
@@ -177,7 +177,7 @@ class Session:
         if unreplayable:
             return f"a replay cannot tell {METRICS[unreplayable[0]].label}"
         if own := next((a for a in self.allocators if a.embedded), None):
-            return f"{describe(own)} is linked into it, and a recording sees none of its allocations"
+            return f"{embedded_name(own)} is linked into it, and a recording sees none of its allocations"
         if self.store.meta.managed.get("reach") == "glibc":
             return "it is linked statically, so it cannot be recorded"
         return ""

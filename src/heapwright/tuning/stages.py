@@ -46,24 +46,10 @@ def needs_from(
     """
     several = allocators > 1
     usual_rows = 0 if not several else opt.REFERENCES if threads else 1
-
-    def min_confirmation(rows: int) -> int:
-        return test * (1 + rows) * math.ceil(SPARE * pairs_needed(test, rows * len(options.objectives)))
-
-    min_confirm = min_confirmation(1 + min(usual_rows, 1))
-    if min_confirm > left_runs:
-        min_confirm = min_confirmation(1)
-    min_pairs = pairs_needed(test, len(options.objectives))
-    pairs = min(options.pairs_max, max(options.pairs_min, min_pairs))
     in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
     asked = allocators if several else 0
     needs = {
-        Phase.CONFIRM: StageNeed(
-            min_confirm,
-            test * (1 + len(settings) + usual_rows) * max(pairs, options.pairs_max / 2),
-            share=0.25,
-            usual=test * ((1 + len(settings)) * (pairs + options.pairs_max) / 2 + usual_rows * pairs),
-        ),
+        Phase.CONFIRM: _confirmation_need(options, test, len(settings), usual_rows, left_runs),
         Phase.ALLOCATORS: StageNeed(
             asked and (1 + opt.BLOCK) * train,
             asked * (1 + ROUNDS * in_blocks),
@@ -90,19 +76,62 @@ def needs_from(
         ),
     }
     if runtime_levels:
-        screening = runtime_levels * opt.RUNTIME_ROUNDS * in_blocks
-        # Beside several allocators, settings that were never tried alone are hardly found. A single allocator's search
-        # tries them itself.
-        least_screening = min(runtime_levels, opt.MIN_RUNTIME_LEVELS) * in_blocks if several else 0.0
         needs = {
             Phase.CONFIRM: needs.pop(Phase.CONFIRM),
             Phase.ALLOCATORS: needs.pop(Phase.ALLOCATORS),
-            Phase.RUNTIMES: StageNeed(least_screening, screening, share=0.1, usual=screening),
+            Phase.RUNTIMES: _runtime_screening_need(runtime_levels, in_blocks, several),
             **needs,
         }
-    to_come = opt.STAGES[opt.STAGES.index(stage) :]
-    if options.search_only:
-        to_come = tuple(s for s in to_come if s not in (Phase.SHORTLIST, Phase.MINIFY, Phase.CONFIRM))
-    elif not options.minify:
-        to_come = tuple(s for s in to_come if s != Phase.MINIFY)
+    to_come = _stages_to_come(stage, options)
     return {name: need for name, need in needs.items() if name in to_come}
+
+
+def _confirmation_need(options: Options, test: int, picks: int, usual_rows: int, left_runs: float) -> StageNeed:
+    """The need of the confirmation.
+
+    Args:
+        options: the study's options.
+        test: number of inputs.
+        picks: number of picks.
+        usual_rows: number of rows of usual advice.
+        left_runs: number of runs for which there is time.
+    """
+
+    def min_runs(rows: int) -> int:
+        return test * (1 + rows) * math.ceil(SPARE * pairs_needed(test, rows * len(options.objectives)))
+
+    least = min_runs(1 + min(usual_rows, 1))
+    if least > left_runs:
+        least = min_runs(1)
+    min_pairs = pairs_needed(test, len(options.objectives))
+    pairs = min(options.pairs_max, max(options.pairs_min, min_pairs))
+    return StageNeed(
+        least,
+        test * (1 + picks + usual_rows) * max(pairs, options.pairs_max / 2),
+        share=0.25,
+        usual=test * ((1 + picks) * (pairs + options.pairs_max) / 2 + usual_rows * pairs),
+    )
+
+
+def _runtime_screening_need(levels: int, in_blocks: float, several: bool) -> StageNeed:
+    """The need of the screening of a runtime's settings.
+
+    Args:
+        levels: number of levels that are screened.
+        in_blocks: runs of one level, with its share of the default's.
+        several: whether the study searches several allocators. Then settings that were never tried alone are hardly
+            found. A single allocator's search tries them itself.
+    """
+    screening = levels * opt.RUNTIME_ROUNDS * in_blocks
+    least = min(levels, opt.MIN_RUNTIME_LEVELS) * in_blocks if several else 0.0
+    return StageNeed(least, screening, share=0.1, usual=screening)
+
+
+def _stages_to_come(stage: str, options: Options) -> tuple[str, ...]:
+    """The stages from this one on, without those that the options leave out."""
+    left_out: tuple[str, ...] = ()
+    if options.search_only:
+        left_out = Phase.SHORTLIST, Phase.MINIFY, Phase.CONFIRM
+    elif not options.minify:
+        left_out = (Phase.MINIFY,)
+    return tuple(s for s in opt.STAGES[opt.STAGES.index(stage) :] if s not in left_out)

@@ -17,7 +17,7 @@ from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier, has_allocator
 from heapwright.allocators.registry import Allocator, find_allocators, with_preload
-from heapwright.allocators.takeover import Bindings, judge, others_than, verdict
+from heapwright.allocators.takeover import Bindings, judge_takeover, others_than, takeover_failure
 from heapwright.experiment.binding_runs import run_until_bound
 from heapwright.experiment.budget import Budget
 from heapwright.study.store import Store
@@ -112,7 +112,7 @@ def not_loaded(executor: Executor, env: Mapping[str, str], workload: Workload) -
         return ""
     base = workload.base_environment()
     found, _ = _find_bindings(executor, env, base, program, workload.train[0], library)
-    return verdict(library, program, found)
+    return takeover_failure(library, program, found)
 
 
 def _judged(
@@ -131,7 +131,7 @@ def _judged(
             allocator.preload or allocator.path or "",
             trust_no=not allocator.preload,  # preloading the system's malloc is harmless
         )
-        judged, why = judge(allocator, program, found)
+        judged, why = judge_takeover(allocator, program, found)
         if why or judged is allocator:
             return judged, why or (failure if allocator.preload else "")
         allocator = judged
@@ -163,9 +163,9 @@ def _find_bindings(
     """
     with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
         traced = trace_bindings(program, {**base, **env}, Path(name)) if program else []
-    if traced and (trust_no or not verdict(library, program, traced)):
+    if traced and (trust_no or not takeover_failure(library, program, traced)):
         return traced, ""
     outcome, found = run_until_bound(
-        executor, input_, env, lambda so_far: bool(library) and not verdict(library, program, so_far)
+        executor, input_, env, lambda so_far: bool(library) and not takeover_failure(library, program, so_far)
     )
     return found, outcome.failure if outcome else ""

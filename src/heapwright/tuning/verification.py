@@ -9,6 +9,7 @@ from typing import Literal
 
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.view import MET, Confirmation, Pick, RequirementResult
+from heapwright.units import percent, percent_interval
 
 State = Literal["holds", "lost", "undecided"]
 
@@ -49,7 +50,7 @@ class Verification:
     interrupted: bool = False
 
 
-def overall(states: Mapping[str, State]) -> State:
+def overall_verdict(states: Mapping[str, State]) -> State:
     """The verdict over all objectives: lost if one is lost, holds if all hold."""
     if "lost" in states.values():
         return "lost"
@@ -121,5 +122,4 @@ def _bounds_in(found: Verification, state: State, lower: str, higher: str) -> li
 
 def _change(c: Confirmation) -> str:
     """'−17.2% [−18.4, −15.9]'."""
-    change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
-    return f"{change:+.1f}% [{low:+.1f}, {high:+.1f}]".replace("-", "−")
+    return f"{percent(c.ratio)} {percent_interval(c.low, c.high)}"

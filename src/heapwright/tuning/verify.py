@@ -39,15 +39,15 @@ from heapwright.experiment.runner import LocalRunner
 from heapwright.experiment.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
-from heapwright.study.confirmation import judge
+from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
 from heapwright.study.policy import Policy, matters, requirements_of
 from heapwright.study.requirement import Requirement
-from heapwright.study.store import open_study
+from heapwright.study.store import open_writable_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.takeover_check import not_loaded
-from heapwright.tuning.verification import State, Verification, overall, with_sentence
+from heapwright.tuning.verification import State, Verification, overall_verdict, with_sentence
 from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
@@ -85,6 +85,21 @@ class _Findings:
     states: dict[str, State]
     now: dict[str, Confirmation]
     results: tuple[RequirementResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class _MeasuredPairs:
+    """Fresh pairs and their judgement.
+
+    Attributes:
+        findings: the judgement of the pairs.
+        failure: why the choice cannot be used, or empty.
+        interrupted: whether the user stopped the measuring.
+    """
+
+    findings: _Findings
+    failure: str
+    interrupted: bool
 
 
 def thresholds(
@@ -193,12 +208,56 @@ def verify(
     began = time.monotonic()
     policy = Policy(options.limits, options.prices)
     demands = _demands(pick, options, policy, keep, predicted)
+    measured = _measure_pairs(configs, demands, workload, options, executor, progress, max_s)
+    found, failure = measured.findings, measured.failure
+    objection = policy.objection(found.now, options.objectives) if predicted else ""
+    costs = costs_elsewhere(found.now, options.objectives)
+    now = {m: found.now[m] for m in demands.metrics if m in found.now}
+    states: dict[str, State] = dict.fromkeys(found.states, "lost") if failure else found.states
+    wall_s = time.monotonic() - began
+    pairs = min((c.pairs for c in now.values()), default=0)
+    ratios = {m: math.exp(demands.bounds[m]) for m in demands.metrics}
+    verification = Verification(
+        overall_verdict(states),
+        states,
+        "",
+        demands.then,
+        now,
+        pairs,
+        wall_s,
+        failure,
+        predicted,
+        objection,
+        costs,
+        ratios,
+        found.results,
+        measured.interrupted,
+    )
+    return with_sentence(verification)
+
+
+def _measure_pairs(
+    configs: tuple[Config, Config],
+    demands: _Demands,
+    workload: Workload,
+    options: Options,
+    executor: Executor,
+    progress: Progress,
+    max_s: float,
+) -> _MeasuredPairs:
+    """Measure pairs of the default and the choice, and judge them at each look until the verdict is clear.
+
+    Args:
+        configs: the default and the choice.
+        demands: on the pairs.
+        workload, options, executor, progress, max_s: as in `verify`.
+    """
     found = _Findings(dict.fromkeys([*demands.metrics, *(r.text for r in demands.requires)], "undecided"), {})
     runs: list[StoredRun] = []
     look, interrupted = 0, False
     with (
         tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
-        open_study(Path(folder) / "verify.study") as store,
+        open_writable_study(Path(folder) / "verify.study") as store,
     ):
         default, choice = (store.config(c.allocator, c.settings, c.env) for c in configs)
         blocks = Blocks(store, LocalRunner(executor), options.seed, progress, Budget(max_s))
@@ -212,7 +271,7 @@ def verify(
                 if failure:
                     break
                 found = _findings(runs, look, demands, (default, choice), options)
-                if overall(found.states) != "undecided" or blocks.budget.stopped:
+                if overall_verdict(found.states) != "undecided" or blocks.budget.stopped:
                     break
         except KeyboardInterrupt:
             runs, interrupted = store.runs(PHASE), True
@@ -221,30 +280,7 @@ def verify(
             failure = _failure(runs)
             if not failure:
                 found = _findings(runs, look, demands, (default, choice), options)
-    objection = policy.objection(found.now, options.objectives) if predicted else ""
-    costs = costs_elsewhere(found.now, options.objectives)
-    now = {m: found.now[m] for m in demands.metrics if m in found.now}
-    states: dict[str, State] = dict.fromkeys(found.states, "lost") if failure else found.states
-    wall_s = time.monotonic() - began
-    pairs = min((c.pairs for c in now.values()), default=0)
-    ratios = {m: math.exp(demands.bounds[m]) for m in demands.metrics}
-    verification = Verification(
-        overall(states),
-        states,
-        "",
-        demands.then,
-        now,
-        pairs,
-        wall_s,
-        failure,
-        predicted,
-        objection,
-        costs,
-        ratios,
-        found.results,
-        interrupted,
-    )
-    return with_sentence(verification)
+    return _MeasuredPairs(found, failure, interrupted)
 
 
 def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, predicted: bool) -> _Demands:
@@ -299,7 +335,7 @@ def _findings(
     logs = {metric: _by_block(runs, choice.id, metric) for metric in demands.metrics}
     logs |= {r.text: _log_ratios_to_bound(r, runs, choice.id) for r in requires if r.bound > 0}
     states = decide(logs, demands.bounds, look) | of_every_run(requires, runs, choice.id)
-    now = judge(runs, by_id, default.id, options).get(choice.id, {})
+    now = judge_pairs(runs, by_id, default.id, options).get(choice.id, {})
     candidate = gather(runs, by_id, default.id).get(choice.id)
     results = tuple(
         dataclasses.replace(r.judge(now, candidate), state=_REQUIREMENT_STATES[states[r.text]]) for r in requires

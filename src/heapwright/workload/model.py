@@ -81,7 +81,7 @@ class Objective(msgspec.Struct, forbid_unknown_fields=True):
     function: str = ""
 
 
-class Phase(msgspec.Struct, forbid_unknown_fields=True):
+class LoadPhase(msgspec.Struct, forbid_unknown_fields=True):
     """A phase of a load: a command, or a pause in seconds."""
 
     load: list[str] = []
@@ -97,13 +97,13 @@ class Server(msgspec.Struct, forbid_unknown_fields=True):
     ready_timeout: float = 30.0
     stop: str = "SIGTERM"
     idle: float = 0.0
-    phase: list[Phase] = []
+    phase: list[LoadPhase] = []
     load_metrics: LoadMetrics | None = None
 
     @property
-    def phases(self) -> list[Phase]:
+    def phases(self) -> list[LoadPhase]:
         """The phases of the load, also of a load that is one command."""
-        return self.phase or [Phase(self.load)]
+        return self.phase or [LoadPhase(self.load)]
 
     @property
     def quiet_s(self) -> float:

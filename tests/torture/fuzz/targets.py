@@ -27,7 +27,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive, is_archive
 from heapwright.link.judge import readable
 from heapwright.link.line import read_line
-from heapwright.report.apply import FORMATS, render
+from heapwright.report.apply import FORMATS, render_config
 from heapwright.report.html import extract
 from heapwright.report.terminal import print_summary
 from heapwright.study.load import load_view
@@ -127,7 +127,7 @@ def _look_at(path: Path) -> None:
     for pick in [view.default, *(p.config for p in view.picks.values())]:
         for fmt in FORMATS:
             with suppress(HeapwrightError):  # a Dockerfile cannot hold everything
-                text = render(pick, fmt, view.command, view.claim)
+                text = render_config(pick, fmt, view.command, view.claim)
                 comment = {"lmod": "--", "json": ""}.get(fmt, "#")
                 assert all(line.startswith(comment) for line in text.splitlines()[:1])
     print_summary(view, Console(file=io.StringIO(), width=80, highlight=False, markup=False), Path("r.html"))

@@ -1,0 +1,136 @@
+"""Reads the streams of a metered run until the meter ends: hashes stdout, keeps the end of stderr, passes both on.
+
+A daemon may hold the pipes open for ever, so the reader waits for the end of the meter and not for the end of file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+from typing import IO
+
+from heapwright.measure.prefix import PrefixEnd
+from heapwright.measure.stderr_relay import StderrRelay
+
+_STDERR_TAIL = 4096  # bytes
+_LOOK_S = 0.1  # between two looks at the meter, at `stop` and at the clock
+
+
+class Stopped(Exception):
+    """A run was cancelled by its `stop` event."""
+
+
+class StreamReader:
+    """Reads the streams of one run.
+
+    Args:
+        process: the meter, with pipes for the streams to read.
+        end: detects the end of the run's prefix; later output is dropped.
+        forward: gets stdout as it comes; None: nothing does.
+        relay: gets stderr as it comes; None: nothing does.
+        keep: gets a copy of the stdout that counts; None: nothing does.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        end: PrefixEnd,
+        forward: IO[bytes] | None,
+        relay: StderrRelay | None,
+        keep: IO[bytes] | None,
+    ) -> None:
+        self._process = process
+        self._end = end
+        self._forward = forward
+        self._relay = relay
+        self._keep = keep
+        self._streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+        self._digest = hashlib.sha256()
+        self._tail = b""
+
+    def read_all(self, stop: threading.Event | None) -> tuple[str, bytes]:
+        """Read until the meter ends, and end the run at the end of its prefix.
+
+        Args:
+            stop: cancels the run when set.
+
+        Returns:
+            The SHA-256 of stdout and the last bytes of stderr.
+
+        Raises:
+            Stopped: `stop` was set.
+        """
+        failed = False
+        with selectors.DefaultSelector() as selector:
+            for stream in self._streams:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            try:
+                self._read_while_running(selector, stop)
+                if not self._end.wait(self._process):  # it has closed its streams but still runs
+                    self._process.terminate()
+                failed = self._process.wait() != 0
+            except BaseException:
+                _cancel(self._process)
+                raise
+            finally:
+                if self._relay is not None:
+                    self._relay.end(failed)
+                for stream in self._streams:
+                    stream.close()
+        return self._digest.hexdigest(), self._tail
+
+    def _read_while_running(self, selector: selectors.BaseSelector, stop: threading.Event | None) -> None:
+        """Read until all streams are at their end, or the meter has ended and nothing is left to read."""
+        ended = ending = False
+        while selector.get_map():
+            if stop is not None and stop.is_set():
+                raise Stopped
+            ready = selector.select(0.0 if ended else _LOOK_S if ending else self._end.within(_LOOK_S))
+            if not ready and ended:
+                break
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                if not data:
+                    selector.unregister(key.fileobj)
+                elif key.fileobj is self._process.stderr:
+                    self._take_stderr(data)
+                else:
+                    self._take_stdout(data)
+            if self._end.look() and not ending:
+                self._process.terminate()  # the meter kills the tree and writes its report
+                ending = True
+            ended = ended or self._process.poll() is not None
+
+    def _take_stderr(self, data: bytes) -> None:
+        self._tail = (self._tail + self._end.read(self._process.stderr, data))[-_STDERR_TAIL:]
+        if self._relay is not None:
+            self._relay.write(data)
+
+    def _take_stdout(self, data: bytes) -> None:
+        if self._forward is not None:
+            self._forward.write(data)
+            self._forward.flush()
+        data = self._end.read(self._process.stdout, data)
+        self._digest.update(data)
+        if self._keep is not None:
+            self._keep.write(data)
+
+
+def _cancel(process: subprocess.Popen[bytes]) -> None:
+    """End a cancelled run; the meter ends the whole process tree.
+
+    The meter leaves the first interrupt to an attended target, and acts on the second.
+    """
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+            return
+    process.kill()
+    process.wait()
