@@ -248,8 +248,8 @@ std::size_t Large::find_kept(std::size_t bytes, std::size_t alignment) const {
   return best;
 }
 
-// Allocates from a kept range. One that is too short grows. What the block does not need stays
-// kept, unless it is less than an eighth of the block. Returns nullptr if no range fits.
+// Allocates from a kept range. One that is too short grows. The rest stays kept, unless it is
+// less than an eighth of the block. Returns nullptr if no range fits.
 void* Large::reuse(std::size_t bytes, std::size_t alignment) {
   const std::size_t best = find_kept(bytes, alignment);
   if (best == kept_count_) {

@@ -13,8 +13,8 @@
 //
 // So a program that uses blocks of changing sizes does not touch new memory each time. The kernel
 // places new mappings beside each other and makes them one, so most ranges can be joined. It does
-// not if mremap has moved one of them, and mremap refuses what is not one mapping. So ranges are
-// joined only if mremap has moved neither, or both together.
+// not if mremap has moved one of them, and mremap refuses several mappings. So ranges are joined
+// only if mremap has moved neither, or both together.
 //
 // A hash table of page numbers (open addressing, no tombstones) holds all large blocks. A pointer
 // that is not in it is not a large block. Only slow paths search it.
@@ -57,8 +57,8 @@ class Large {
   // much the kernel gave anew to the last allocate(), or to the last resize() that made a block longer.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] std::size_t last_new_bytes() const { return new_bytes_; }
-  // Resizes a block, which may move; nullptr and no change if there is no room. What it gives up is
-  // kept.
+  // Resizes a block, which may move; nullptr and no change if there is no room. The part that
+  // it gives up is kept.
   void* resize(void* block, std::size_t bytes);
 
   // Hardened builds: describe() records the requested bytes and the origin, and writes the canary

@@ -1,4 +1,4 @@
-// Defines the bodies of C++'s operators new, and what they do when memory runs out.
+// Defines the bodies of C++'s operators new, with the handling of memory that runs out.
 //
 // The library is not linked to a C++ runtime: otherwise every C program would load one. It finds
 // the program's own runtime by weak symbols. The dynamic linker binds these when the program starts.

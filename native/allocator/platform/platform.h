@@ -1,5 +1,5 @@
-// Declares what the allocators need of the operating system: memory, a clock, locks, a line on
-// stderr.
+// Declares the services of the operating system for the allocators: memory, a clock, locks, a line
+// on stderr.
 //
 // Only this folder contains system calls, conditional compilation and inline assembly. Nothing here
 // allocates, throws or needs a constructor to have run: malloc is called before any constructor. No

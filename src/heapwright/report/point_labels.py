@@ -20,7 +20,7 @@ _PLACES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 2.2), (-1, 2
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """What a name should not cover, in pixels.
+    """Marks and edges that a name should not cover, in pixels.
 
     Attributes:
         marks: the points that get names.

@@ -116,7 +116,7 @@ def _live_rows(info: Info) -> Iterator[tuple[str, str]]:
 
 
 def _resident_rows(info: Info) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts on the resident memory during the recording and what it consisted of."""
+    """Yield labels and texts on the resident memory during the recording and its parts."""
     if info.peak_resident_bytes:
         yield "resident", f"{amount(info.peak_resident_bytes)} at most during the recording"
     for when, split in (("at its peak", info.resident_at_peak), ("at the end", info.resident_at_end)):

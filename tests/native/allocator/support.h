@@ -1,4 +1,4 @@
-// Provides what the tests of the allocators' core share: configurations, a clock to set, resident
+// Provides parts of the tests of the allocators' core: configurations, a clock to set, resident
 // pages, and the faults that were reported.
 #pragma once
 
