@@ -40,7 +40,7 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #define MADV_DONTNEED_LOCKED 24  // Linux 5.18
 #endif
 constexpr std::size_t kMaxPages = 512;
-constexpr std::size_t kMaxBytes = 2 << 20U;  // at most kMaxPages of any kernel
+constexpr std::size_t kMaxBytes = 2 << 20U;               // at most kMaxPages of any kernel
 using PageStates = std::array<unsigned char, kMaxPages>;  // of mincore: bit 0 says whether it is in memory
 
 class KeepErrno {
