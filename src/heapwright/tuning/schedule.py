@@ -112,9 +112,10 @@ def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: Stud
     session.blocks.typical = Typical()
     session.blocks.typical.add(prefix.seconds)
     session.options = msgspec.structs.replace(options, objectives=objectives)
+    # Without a whole run at the end nothing is claimed (`with_objection`): keep its time before that of other stages.
     for session.whole_s in (whole_s, 0.0):
         shorter = _expected(session, _needs(session, Phase.ALLOCATORS))
-        if shorter.everything or (shorter.proof and not session.whole_s):
+        if shorter.proof:
             break
     else:
         session.blocks.typical, session.options = typical, options
