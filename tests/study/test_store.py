@@ -317,8 +317,8 @@ def test_a_study_can_be_read_where_nothing_can_be_written(disk: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from heapwright.study.store import StoredRun, open_study
-with open_study(Path(sys.argv[1])) as store:
+from heapwright.study.store import StoredRun, open_writable_study
+with open_writable_study(Path(sys.argv[1])) as store:
     store.config("toy", {}, {})
     for block in range(len(store.runs()), 10**9):
         extra = {"pad": "x" * (block * 37 % 3000)}

@@ -54,6 +54,11 @@ CASES = {
         2,
         r"--json and --csv both write to st",
     ),
+    "two results of a grid": (
+        ["landscape", "-q", "--param", "mmap_threshold", "--csv", "-", "--json", "-", "--", "true"],
+        2,
+        r"--json and --csv both write to st",
+    ),
     "no allocator named": (["compare", "--allocators", "", "--", "true"], 2, r"--allocators: it names no allocator"),
     "no ratio": (["tune", "--minimize", "huge_bytes", "--", "true"], 2, r"it can be 0, which has no ratio"),
     "no quantity": (["tune", "--minimize", "output_sha256", "--", "true"], 2, r"it is not a quantity"),
@@ -165,10 +170,11 @@ def test_a_study_of_another_command_or_option_is_refused(program: Callable[..., 
     )
     refused(r"searches another parameter space", "--space", "space.toml", "--", moody)
     with sqlite3.connect(study) as db:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
         db.execute("PRAGMA user_version = 99")
     refused(r"was made by heapwright \S+ \(study format 99\); this is .* \(use that version, or", "--", moody)
     with sqlite3.connect(study) as db:
-        db.execute("PRAGMA user_version = 1")
+        db.execute(f"PRAGMA user_version = {version}")
     db.close()
     assert study.read_bytes()[100:] == before[100:], "a refused study was changed"
 

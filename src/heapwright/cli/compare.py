@@ -145,6 +145,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     from heapwright.report.progress import make_progress
     from heapwright.workload.work_done import stand_ins
 
+    shows_table = not writes_stdout(args) and not args.quiet  # before the runs: it refuses two results on stdout
     metrics = _metrics_to_compare(args, workload, recorded is not None)
     refuse_uncompared(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
@@ -170,7 +171,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     if found.fixed_time and not args.metrics:
         metrics = list(stand_ins(metrics))
     _write_files(args, found, metrics, recorded[0].command if recorded else workload.file.command)
-    if not writes_stdout(args) and not args.quiet:
+    if shows_table:
         _print(found, metrics)
     else:
         for text in [*allocator_failures(found), *found.warnings]:

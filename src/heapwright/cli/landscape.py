@@ -223,6 +223,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
 
     check_plot(args.plot)
     check_plot(args.plot_optima, "--plot-optima")
+    shows_lines = not writes_stdout(args) and not args.quiet  # before the runs: it refuses two results on stdout
     metric = _metric_of(args)
     refuse_uncompared(workload, [metric])
     embedded = find_embedded(workload.program(workload.inputs[0]))
@@ -255,7 +256,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
         landscape = landscape_result_of(store, metric if args.metric else "")
         _write_data(args, store, landscape)
     _draw_plots(args, landscape)
-    if not writes_stdout(args) and not args.quiet:
+    if shows_lines:
         _print(landscape, path)
     return 0
 

@@ -95,7 +95,7 @@ FOLDERS = (reference_folder, trace_folder)
 
 
 class Store:
-    """An open study file. Use `open_study` or `read_study`."""
+    """An open study file. Use `open_writable_study` or `read_study`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: int | None) -> None:
         self.path = path
