@@ -53,7 +53,9 @@ def test_a_recording_says_what_of_the_heap_must_stay(heapwright: Heapwright, pro
     assert 63 * MIB < found["live_bytes"] < 64.5 * MIB
     assert 0.6 < found["recorded_share"] < 0.9
     assert 0 < found["cpu_bound"] <= 1
-    assert found["sentence"].startswith(f"At most {100 * found['memory_bound']:.0f}% of peak memory")
+    # The largest bound on CPU time says too little to be mentioned.
+    time = f" and at most {100 * found['cpu_bound']:.0f}% of CPU time" if found["cpu_bound"] < 0.95 else ""
+    assert found["sentence"] == f"At most {100 * found['memory_bound']:.0f}% of peak memory{time} can be saved."
 
 
 @pytest.mark.long
