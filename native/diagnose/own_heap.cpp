@@ -1,4 +1,4 @@
-// Adds up what the passes over a heap found, and counts its free pages. See own_heap.h.
+// Adds up the findings of the passes over a heap, and counts its free pages. See own_heap.h.
 #include "own_heap.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Allocates and frees blocks above the largest size class: spans of superblocks up to 1 MiB, and
 // large blocks with a mapping of their own.
 //
-// These blocks belong to no heap: all functions work on the pool and take its lock. After them a heap must
-// call ThreadCache::update_region_bounds(), because the region may have begun or grown.
+// These blocks belong to no heap: all functions work on the pool and take its lock. After a call a
+// heap must call ThreadCache::update_region_bounds(), because the region may have begun or grown.
 #pragma once
 
 #include <algorithm>

@@ -30,7 +30,7 @@
 //
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
-// the peak of memory in use plus half of the allowance there (as much as a purge leaves).
+// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
 // wholly free chunks are purged first.

@@ -182,7 +182,7 @@ class _SummaryPrinter:
             self._say(f"{key}: {view.explain(pick.config, key)}", indent="  ")
 
     def print_remarks(self) -> None:
-        """Print what bounds the saving, what was recorded, why these objectives, the hazards and the warnings."""
+        """Print the bound of the saving, the recording, the reason for the objectives, the hazards and the warnings."""
         view = self._view
         if view.matters:
             self._say(view.matters.sentence, indent="  ")

@@ -97,7 +97,7 @@ class ClaimBasis(NamedTuple):
 
 
 class RunsByPurpose(NamedTuple):
-    """The runs of a study, grouped by what they are for.
+    """The runs of a study, grouped by their purpose.
 
     Attributes:
         calibrated: runs of the default before the search.
@@ -124,7 +124,7 @@ class ParamSpecs(NamedTuple):
     several: bool
 
     def explanations(self) -> dict[str, str]:
-        """The key of each parameter, with its allocator if there are several → what it does."""
+        """The key of each parameter, with its allocator if there are several → its explanation."""
         return {
             **{f"{name}.{key}" if self.several else key: _explain(p) for (name, key), p in self.of_allocators.items()},
             **{key: _explain(p) for key, p in self.of_runtimes.items()},
