@@ -1,6 +1,9 @@
 // Allocates and frees blocks above the largest size class: spans of superblocks up to 1 MiB, and
 // large blocks with a mapping of their own.
 //
+// A longer block becomes a span, too, if free superblocks hold memory for it: otherwise a program
+// that frees small blocks and then allocates large ones would touch new memory.
+//
 // These blocks belong to no heap: all functions work on the pool and take its lock. After a call a
 // heap must call ThreadCache::update_region_bounds(), because the region may have begun or grown.
 #pragma once
@@ -28,7 +31,7 @@ class BigBlocks {
   void* reuse_span(SpanCache& cache, std::size_t bytes);
   // Returns all cached spans to the region. Any thread may call it if the process has threads.
   void empty(SpanCache& cache);
-  // Allocates a mapping. `alignment` is a power of two.
+  // Allocates a mapping, or a span that needs no new memory. `alignment` is a power of two.
   Allocated allocate_large(std::size_t bytes, std::size_t alignment);
   // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
   // begins there; `fault` then says what is wrong.
@@ -59,6 +62,7 @@ class BigBlocks {
   static std::size_t superblocks_for(std::size_t bytes) {
     return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   }
+  Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
   bool claim_span(Superblock* span);
   void give_span(Superblock* span);
   void quarantine_span(Superblock* span);
@@ -124,6 +128,9 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes,
   if (region.mapped_bytes() + bytes > region.settings.limit_bytes) {
     return {};
   }
+  if (Superblock* const span = span_in_memory(bytes, alignment); span != nullptr) {
+    return {memory_of(span), false};
+  }
   void* const block = large.allocate(bytes, alignment);
   if (block == nullptr) {
     return {};
@@ -134,6 +141,22 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_large(std::size_t bytes,
   region.count_reused(large.last_new_bytes());
   region.purge_above_peak();
   return {block, large.last_was_clean()};
+}
+
+// Makes a span of superblocks that hold memory, for a block above kLargestSpanBytes; nullptr: a
+// mapping is better or needed.
+template <Configuration C>
+Superblock* BigBlocks<C>::span_in_memory(std::size_t bytes, std::size_t alignment) {
+  const std::size_t count = superblocks_for(bytes);
+  if (C::kSecure || count >= kSuperblocksInChunk || alignment > kSuperblockBytes ||
+      pool_->region.large.keeps(bytes, alignment)) {
+    return nullptr;
+  }
+  Superblock* const first = pool_->region.take_dirty(count);
+  if (first != nullptr) {
+    join(first, count, span_size(bytes));
+  }
+  return first;
 }
 
 template <Configuration C>
@@ -236,11 +259,14 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
     return block;
   }
   Superblock* const superblock = superblock_of(address);
-  if (bytes <= kLargestClassBytes || bytes > kLargestSpanBytes || !begins_span(superblock, address)) {
+  if (bytes <= kLargestClassBytes || !begins_span(superblock, address)) {
+    return nullptr;
+  }
+  const std::size_t length = superblock->length;
+  if (bytes > std::max(kLargestSpanBytes, length * kSuperblockBytes)) {
     return nullptr;
   }
   const std::size_t wanted = superblocks_for(bytes);
-  const std::size_t length = superblock->length;
   if (wanted > length) {
     if (!region.grow(superblock, length, wanted)) {
       return nullptr;

@@ -28,15 +28,15 @@ concept Configuration = requires {
   { C::kStartsSingleThreaded } -> std::convertible_to<bool>;
 };
 
-// All memory below kLargestSpanBytes is managed in superblocks. 64 of them are a chunk; the first
+// All blocks up to kLargestSpanBytes are managed in superblocks. 64 of them are a chunk; the first
 // describes the other 63.
 inline constexpr std::size_t kSuperblockBytes = 64 * 1024;
 inline constexpr std::size_t kSuperblockShift = 16;
 inline constexpr std::size_t kSuperblocksInChunk = 64;
 inline constexpr std::size_t kChunkBytes = kSuperblockBytes * kSuperblocksInChunk;
 
-// The largest block that has a size class. Larger blocks are spans of whole superblocks, and above
-// kLargestSpanBytes mappings of their own.
+// The largest block that has a size class. Larger blocks are spans of whole superblocks. Those above
+// kLargestSpanBytes have mappings of their own, unless free superblocks that hold memory suffice.
 inline constexpr std::size_t kLargestClassBytes = 32 * 1024;
 inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 

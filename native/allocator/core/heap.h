@@ -6,7 +6,7 @@
 //                            (owned_superblocks.h); those with a block to hand out wait in one
 //                            queue for each class, and its first is the current superblock
 //   remote-free batches      freed blocks of superblocks that other heaps own (remote_frees.h)
-//   big blocks               above 32 KiB: spans of superblocks up to 1 MiB, else mappings
+//   big blocks               above 32 KiB: spans of superblocks up to 1 MiB, else mostly mappings
 //                            (big_blocks.h)
 //   a span cache             the spans that it freed last (span_cache.h)
 //
@@ -284,7 +284,7 @@ class Heap {
   void empty_depot();
   void empty_depot(std::size_t class_number);
   void empty_depot_of(DepotRecord& record);
-  void empty_own_or_idle_depot();
+  void empty_own_or_idle_depot(std::size_t bytes);
   // Whether there may be a depot for empty_own_or_idle_depot(). Needs no lock.
   [[nodiscard]] bool may_empty_depots() const {
     return pool_->has_depots() || depot_.bytes() > DepotLimit<C>::kMinBytes;

@@ -135,15 +135,15 @@ void Heap<C>::shrink_idle_depot() {
 // the depot of a thread that sleeps. Blocks of superblocks that other heaps own are sent at once:
 // they may be the last of these superblocks.
 template <Configuration C>
-void Heap<C>::empty_own_or_idle_depot() {
+void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
   DepotRecord* idle = nullptr;
   {
     const Pool::Guard guard(*pool_);
-    const Region::Statistics region = pool_->region.statistics();
-    if (region.dirty_bytes != 0 || pool_->region.large.kept_bytes() != 0) {
+    const Region& region = pool_->region;
+    if (region.has_free_memory() && !region.would_exceed_peak(bytes)) {
       return;
     }
-    const std::size_t much = region.used_bytes / 32;
+    const std::size_t much = region.statistics().used_bytes / 32;
     if (depot_.bytes() <= std::max(much, DepotLimit<C>::kMinBytes)) {
       idle = pool_->find_idle_depot(depot_, std::max(much / pool_->heaps(), DepotLimit<C>::kMinBytes));
       if (idle == nullptr) {

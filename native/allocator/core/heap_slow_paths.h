@@ -82,7 +82,7 @@ bool Heap<C>::refill(std::size_t class_number) {
     return true;
   }
   if (may_empty_depots() && owned_.must_start(class_number)) {
-    empty_own_or_idle_depot();
+    empty_own_or_idle_depot(kSuperblockBytes);
   }
   const BlockChain blocks = owned_.refill(class_number, cache_.batch_blocks(class_number));
   cache_.update_region_bounds();
@@ -103,7 +103,7 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
     }
   }
   if (may_empty_depots()) {
-    empty_own_or_idle_depot();
+    empty_own_or_idle_depot(bytes);
   }
   const auto [block, reads_zero] = big_.allocate_span(bytes);
   cache_.update_region_bounds();
@@ -119,7 +119,7 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
     return nullptr;
   }
   if (may_empty_depots()) {
-    empty_own_or_idle_depot();
+    empty_own_or_idle_depot(bytes);
   }
   auto result = big_.allocate_large(bytes, alignment);
   if (result.block == nullptr) {  // free memory may hold the address space, or count towards the limit

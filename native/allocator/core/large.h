@@ -52,6 +52,11 @@ class Large {
   // Unmaps at most so many bytes of the oldest kept range, from its end. Returns how many, or 0 if
   // none is kept. `bytes` is a multiple of the page size.
   std::size_t drop_oldest(std::size_t bytes = SIZE_MAX);
+  // Whether a kept range is long enough for a block.
+  [[nodiscard]] bool keeps(std::size_t bytes, std::size_t alignment) const {
+    const std::size_t i = find_kept(bytes, alignment);
+    return i < kept_count_ && kept_[i].bytes >= bytes;
+  }
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
   // Whether the memory of the last allocate() has not been used since the kernel gave it; and how
   // much the kernel gave anew to the last allocate(), or to the last resize() that made a block longer.

@@ -241,6 +241,18 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   return first;
 }
 
+Superblock* Region::take_dirty(std::size_t count) {
+  if (dirty_count_ < count) {
+    return nullptr;
+  }
+  const SuperblockRequest request{count, 0, false};
+  if (Superblock* const first = take_open(open_.plain, &Chunk::dirty, request); first != nullptr) {
+    return first;
+  }
+  Chunk* const chunk = OpenChunks::choose(open_.empty, &Chunk::dirty, count, kChunksToSearch);
+  return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->dirty, count), request);
+}
+
 void Region::look_at_next_chunk(std::uint64_t now) {
   next_look_ = next_look_ < bytes_ ? next_look_ : 0;
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + next_look_);
@@ -283,7 +295,7 @@ void Region::purge_above_allowance() {
 void Region::purge_above_peak() {
   const std::size_t held = held_count();
   peak_in_use_ = std::max(peak_in_use_, in_use());
-  const std::size_t allowed = allowance(peak_in_use_ / 2);
+  const std::size_t allowed = allowance(is_paid(debt_below_peak_) ? peak_in_use_ / 2 : peak_in_use_);
   if (held > allowance() && in_use() + held > peak_in_use_ + allowed) {
     purge(in_use() + held - peak_in_use_ - allowed / 2);
   }
@@ -307,7 +319,7 @@ void Region::purge(std::size_t count) {
   }
 }
 
-bool Region::may_purge() const { return owed_ms_ <= run_ms(); }
+bool Region::may_purge() const { return is_paid(debt_); }
 
 void Region::count_purged(std::size_t bytes) {
   purged_bytes_ += bytes;
@@ -341,9 +353,12 @@ void Region::count_reused(std::size_t bytes) {
   purged_now_ -= premature - before;
   premature_bytes_ += premature;
   const std::uint64_t run = now - started_ms_;
-  owed_ms_ = std::max(owed_ms_, run - std::min(run, kMaxSavedMs)) +
-             premature_bytes_ / kSuperblockBytes * kMsPerPrematurePurge;
+  const std::uint64_t price = premature_bytes_ / kSuperblockBytes * kMsPerPrematurePurge;
   premature_bytes_ %= kSuperblockBytes;
+  debt_.add(run, price);
+  if (in_use() <= peak_in_use_) {
+    debt_below_peak_.add(run, price);
+  }
 }
 
 bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {

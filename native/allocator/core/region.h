@@ -30,7 +30,11 @@
 //
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
-// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves.
+// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves. If
+// memory in use does not exceed its peak, such purges may be premature, too: the program replaces
+// spans at random, and free memory is in pieces. They are paid for in the same way, and the whole
+// allowance at the peak counts until then. A heap empties its depot before memory in use exceeds its
+// peak, since blocks in a depot count as memory in use.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
 // wholly free chunks are purged first.
@@ -81,6 +85,8 @@ class Region {
   // memory. The caller sets their kind. `number`: the class that a single superblock is for; 0:
   // none. `small`: its blocks are small enough for huge pages (HugePages::kLargestBlockBytes).
   Superblock* take(std::size_t count, std::uint8_t number = 0, bool small = false);
+  // Takes `count` neighbouring free superblocks that hold memory; nullptr: there are not so many together.
+  Superblock* take_dirty(std::size_t count);
   // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
@@ -112,7 +118,6 @@ class Region {
   [[nodiscard]] Statistics statistics() const;
   // How many free superblocks may hold memory: see 'Purging'.
   [[nodiscard]] std::size_t allowance() const { return allowance(in_use()); }
-  // How many free superblocks may hold memory: see 'Purging'.
 
   // Returns the first superblock in use behind `after`, in address order; for nullptr the first of
   // all. Returns nullptr at the end.
@@ -144,6 +149,11 @@ class Region {
     HugePages::break_up(chunk, index_in_chunk(superblock) / (kSuperblocksInChunk / 2));
     open_.move(chunk, from);
   }
+  [[nodiscard]] bool has_free_memory() const { return dirty_count_ != 0 || large.kept_bytes() != 0; }
+  // Whether memory in use would exceed its peak if it grew by `bytes`.
+  [[nodiscard]] bool would_exceed_peak(std::size_t bytes) const {
+    return in_use() + (bytes + kSuperblockBytes - 1) / kSuperblockBytes > peak_in_use_;
+  }
   // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const;
   // Tells a reader in another process where the region's fields are.
@@ -162,6 +172,14 @@ class Region {
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
   static constexpr std::size_t kDirtyToSearch = 32;   // as many as `keep_bytes` may hold by default
 
+  // The run time that pays for premature purges.
+  struct Debt {
+    std::uint64_t paid_at_ms = 0;  // of run time
+    void add(std::uint64_t run_ms, std::uint64_t price_ms) {
+      paid_at_ms = std::max(paid_at_ms, run_ms - std::min(run_ms, kMaxSavedMs)) + price_ms;
+    }
+  };
+
   bool start();
   bool start_at(std::uintptr_t base);
   bool start_in_reservation();
@@ -179,6 +197,7 @@ class Region {
   Superblock* take_empty(const SuperblockRequest& request);
   void look_at_next_chunk(std::uint64_t now);
   [[nodiscard]] std::uint64_t run_ms() const { return settings.clock() - started_ms_; }
+  [[nodiscard]] bool is_paid(const Debt& debt) const { return debt.paid_at_ms <= run_ms(); }
   Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   // In superblocks: memory in use, free memory, and how much may be free while so much is in use.
@@ -212,8 +231,9 @@ class Region {
   std::size_t purged_now_ = 0;
   std::size_t purged_before_ = 0;
   std::uint64_t half_since_ms_ = 0;  // the beginning of the present half
-  std::uint64_t owed_ms_ = 0;        // run time that premature purges have used up
-  std::size_t premature_bytes_ = 0;  // not counted in owed_ms_ yet: less than a superblock
+  Debt debt_;
+  Debt debt_below_peak_;             // of purges while memory in use did not exceed its peak
+  std::size_t premature_bytes_ = 0;  // not counted in the debts yet: less than a superblock
   std::size_t purged_bytes_ = 0;
   std::size_t purges_ = 0;
 };

@@ -201,5 +201,17 @@ TEST_F(HeapDepotTest, AnotherClassUsesItsMemoryBeforeNewMemory) {
   give_all(others);
 }
 
+TEST_F(HeapDepotTest, ItIsEmptiedBeforeMemoryInUseExceedsItsPeak) {
+  pool.region.settings.keep_bytes = 8 * kMiB;
+  give(take(5 * kMiB));
+  ASSERT_GT(pool.region.large.kept_bytes(), kMiB) << "free memory, but not for spans";
+  give_all(take_all(1024, 3000));
+  ASSERT_GT(kept(), 2 * kMiB);
+  const auto spans = take_all(80, kSuperblockBytes);
+  EXPECT_LT(kept(), kMiB);
+  EXPECT_LE(heap.statistics().region.used_bytes, 6 * kMiB) << "of 5 MiB in spans";
+  give_all(spans);
+}
+
 }  // namespace
 }  // namespace heapwright::alloc::test

@@ -145,6 +145,30 @@ TYPED_TEST(HeapTest, ALargeBlockIsResizedByItsMapping) {
   EXPECT_EQ(this->heap.statistics().large_bytes, 0U);
 }
 
+TYPED_TEST(HeapTest, ALargeBlockUsesMemoryThatIsFree) {
+  void* const span = this->take(10 * kSuperblockBytes);
+  void* const next = this->take(14 * kSuperblockBytes);
+  std::memset(span, 1, 10 * kSuperblockBytes);
+  std::memset(next, 1, 14 * kSuperblockBytes);
+  this->give(span);
+  this->give(next);
+  const std::size_t bytes = 24 * kSuperblockBytes;
+  auto* const block = static_cast<char*>(this->take(bytes));
+  if (TypeParam::kSecure) {
+    EXPECT_NE(block, span) << "it is in quarantine";
+    return;
+  }
+  EXPECT_EQ(block, span);
+  EXPECT_FALSE(this->heap.is_zero(block));
+  EXPECT_EQ(this->heap.statistics().large_bytes, 0U);
+  EXPECT_EQ(this->heap.resize(block, bytes - kSuperblockBytes), block);
+  EXPECT_EQ(this->heap.resize(block, bytes + 1), nullptr) << "belongs in a mapping";
+  void* const other = this->take(2 * bytes);
+  EXPECT_FALSE(this->pool.region.contains(other)) << "not enough memory is free";
+  this->give(block);
+  this->give(other);
+}
+
 TYPED_TEST(HeapTest, SizesThatCannotBeAreRefused) {
   for (const std::size_t bytes :
        {std::size_t{PTRDIFF_MAX}, std::size_t{PTRDIFF_MAX} + 1, SIZE_MAX, SIZE_MAX - 70'000}) {
