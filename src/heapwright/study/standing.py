@@ -134,5 +134,5 @@ def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
     own = _own(name, objectives)
     found = pick.confirmed.get(own) if own else None
     if is_proven(pick, objectives) and found is not None and found.verdict != "better":
-        return f"in fresh runs the best candidate's {effect(found)}"
+        return f"fresh runs of the best candidate did not prove this gain: {effect(found)}"
     return ""
