@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from heapwright.experiment.candidates import Candidate, Program
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.resolution import resolution
+from heapwright.experiment.stats import mean_ranks
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
 
@@ -177,8 +178,6 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     hardly any variance is signal, and the replays show no differences either, there is nothing to rank. A verdict for
     or against the replays needs the whole 95 % bound on its side; otherwise the replays are not refuted, no more.
     """
-    from scipy.stats import spearmanr
-
     pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
     if len(pairs) < _MIN_PAIRS:
         return Agreement(metric, pairs, None, "few")
@@ -191,7 +190,8 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     replay_spread = statistics.pvariance([f for _, f in pairs])
     if reliability < _MIN_RELIABILITY and replay_spread <= 4 * max(error, 0.005**2):
         return Agreement(metric, pairs, None, "flat")
-    rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and replay_spread else 0.0
+    ranks = [mean_ranks(side).tolist() for side in zip(*pairs, strict=True)]
+    rank = statistics.correlation(*ranks) if spread and replay_spread else 0.0
     corrected = rank / max(reliability, _MIN_RELIABILITY) ** 0.5
     low, high = _bounds(corrected, len(pairs))
     return Agreement(metric, pairs, rank, "holds" if low >= RANK else "fails" if high < RANK else "unclear")
