@@ -13,6 +13,7 @@ from heapwright.experiment.resolution import resolution
 from heapwright.experiment.stats import mean_ranks
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
+from heapwright.units import percent
 
 RANK = 0.6  # replays are not used if Spearman's correlation is below this
 FAITHFUL = 0.03  # a replay is called faithful if its memory is at most so far from the program's
@@ -129,7 +130,7 @@ def errors_sentence(errors: Sequence[AnchorError]) -> str:
     if not errors:
         return ""
     worst = max(errors, key=lambda one: abs(one.error))
-    where = f"{METRICS[worst.metric].label} {worst.error:+.1%} under {worst.allocator}".replace("-", "−")
+    where = f"{METRICS[worst.metric].label} {percent(1 + worst.error)} under {worst.allocator}"
     if not any(error.beyond_chance for error in errors):
         return (
             f"Replays under each allocator at its defaults are within {FAITHFUL:.0%} of the program, or within noise"
