@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +44,20 @@ def test_static_programs_are_managed(program: Callable[..., Path]) -> None:
     found = find_managed(str(program("exit_only", *BARE)))
     assert found is not None
     assert (found.runtime, found.reach) == ("", "none")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes a program of another user")
+def test_no_setting_reaches_a_program_with_the_rights_of_another_user(
+    program: Callable[..., Path], tmp_path: Path
+) -> None:
+    privileged = tmp_path / "prog"
+    shutil.copy(program("mapping_calls"), privileged)
+    os.chown(privileged, 65534, -1)
+    privileged.chmod(0o4755)
+    found = find_managed(str(privileged))
+    assert found is not None
+    assert (found.runtime, found.reach) == ("", "none")
+    assert found.sentence.startswith("prog runs set-user-ID, so its loader and its malloc ignore the environment")
 
 
 def test_an_allocator_linked_in(tmp_path: Path) -> None:

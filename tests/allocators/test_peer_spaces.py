@@ -51,6 +51,7 @@ def test_every_setting_is_explained_and_every_hazard_has_words(name: str) -> Non
         ("exgen", "keep", ["0", "2097152"], ["1073741824"]),
         ("reaper", "keep", ["0", "2097152"], ["1073741824"]),
         ("exgen", "huge_pages", [], ["never", "always"]),
+        ("mimalloc", "allow_large_os_pages", ["0"], ["1"]),
         ("exgen", "front", ["512", "262144"], []),
     ],
 )

@@ -25,7 +25,7 @@ from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import LoadPhase, Server
 
 from .conftest import ALL, PAGES, written_once
-from .views import STATES, config, undrawn, view, with_requirements
+from .views import STATES, config, undrawn, view, with_requirements, without_gain
 
 pytestmark = PAGES
 
@@ -221,7 +221,7 @@ def test_large_studies_stay_small_and_whole(count: int, most: int, tmp_path: Pat
 def test_the_replay_is_told_apart_from_the_program(tmp_path: Path) -> None:
     text = said(written(tmp_path, STATES["replayed"]()))
     for words in (
-        "39 configurations were only replayed, never measured on the program.",
+        "Only replayed, never measured on the program: 39 configurations.",
         "A run of the program took 1.20 s, a replay 100.0 ms, 2 in parallel: 24 replays in the time of one run.",
         "Recorded under exgen, it makes the same calls (within 0.02%).",
         "Peak resident memory: rank correlation +0.93 over 11 configurations that were replayed and measured: replays"
@@ -267,8 +267,16 @@ def test_picks_of_an_unfinished_confirmation_are_no_claims(tmp_path: Path) -> No
 def test_a_gain_that_was_not_confirmed_has_nothing_to_paste(tmp_path: Path) -> None:
     text = said(written(tmp_path, ALL["nothing held up"]()))
     assert "Finished: nothing is proven" in text
-    assert "The best of them were not better than the default on fresh runs" in text
+    assert "Nothing to paste: the study searched 61 configurations, and none was proven better" in text
     assert "Paste this" not in text
+
+
+def test_one_configuration_is_not_called_several(tmp_path: Path) -> None:
+    one = without_gain()
+    one = dataclasses.replace(one, evaluations=one.evaluations[:1], picks={})
+    text = said(written(tmp_path, one))
+    assert "the study searched 1 configuration, and none was proven better" in text
+    assert "1 configurations" not in text
 
 
 def test_a_gain_with_a_price_says_so(tmp_path: Path) -> None:

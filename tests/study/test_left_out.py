@@ -10,7 +10,7 @@ import pytest
 
 from heapwright.experiment.configuration import Config
 from heapwright.study.claim import NOTHING
-from heapwright.study.left_out import became_default, not_searched
+from heapwright.study.left_out import USELESS_ALONE, became_default, not_searched
 from heapwright.study.meta import StudyMeta
 
 from .conftest import Tuning
@@ -21,6 +21,7 @@ def test_names_with_one_reason_share_a_sentence() -> None:
     found = {"a": "no time", "b": "it fails", "c": "no time", "d": "no time"}
     assert not_searched(found) == ["a, c and d are not searched: no time", "b is not searched: it fails"]
     assert not_searched({"a": "why"}, past=True) == ["a was not searched: why"]
+    assert not_searched({"a": USELESS_ALONE}) == [f"a is not searched further: {USELESS_ALONE}"]
     assert not_searched({}) == []
 
 

@@ -166,6 +166,10 @@ def test_replays_of_allocators_at_their_defaults_are_compared_with_the_program()
     assert "not faithful" in told(0.90, 1.03)
     assert "peak resident memory −4.6% under jemalloc" in told(0.90, 1.03)
     assert "not faithful" not in told(0.90, 1.03, noise=0.02), "the program's own runs differ by as much"
+    worse = agreement.anchor_errors(
+        {2: candidate(2, "google-tcmalloc", 0.8)}, {2: candidate(2, "google-tcmalloc", 1)}, ["peak_rss_bytes"], {}
+    )
+    assert "−20.0% under google-tcmalloc" in agreement.errors_sentence(worse)
     assert agreement.errors_sentence([]) == ""
 
 

@@ -144,6 +144,11 @@ def test_the_sentence_has_both_bounds() -> None:
     assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be saved.")
 
 
+def test_less_than_one_per_cent_is_said_so() -> None:
+    pages = default(parts=Parts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), sys_s=0.0, peak=100 * MIB)
+    assert said(pages).startswith("Malloc holds less than 1% of this program's peak memory, and ")
+
+
 def test_memory_that_may_be_a_runtimes_gives_no_bound() -> None:
     java = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), cpu_s=5.0)
     assert said(java) == "The possible saving is unknown until this program's allocations are recorded."

@@ -207,6 +207,15 @@ def test_every_format_says_what_was_proven(fmt: str, heapwright: Heapwright, stu
     assert "fresh interleaved pairs" in done.out
 
 
+def test_apply_and_run_do_not_import_all_of_scipy_stats(heapwright: Heapwright, study: Path) -> None:
+    """That takes seconds on a slow machine."""
+    code = "import sys, heapwright.cli.main as m\ntry:\n m.main(['apply', sys.argv[1]])\nexcept SystemExit:\n pass\n"
+    code += "print('scipy.stats' in sys.modules)"
+    python = str(heapwright.path.parent / "python")
+    done = subprocess.run([python, "-c", code, study], capture_output=True, text=True, check=True, env=environment())
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 def test_a_study_without_that_pick(heapwright: Heapwright, study: Path) -> None:
     done = heapwright("apply", study.name, "--pick", "memory")
     assert done.status == 1

@@ -1,8 +1,8 @@
 """Detects programs whose memory a runtime manages instead of malloc, and names the settings of that runtime.
 
 Go, the Java virtual machine, V8 and .NET take their heaps from the kernel themselves. A program that is linked
-statically has a malloc, but none can be put in its place. Only the program's file is read, so the
-programs that it starts are unknown.
+statically has a malloc, but none can be put in its place. A set-user-ID program ignores settings.
+Only the program's file is read, so the programs that it starts are unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from heapwright.allocators.embedded import embedded_name, find_embedded
-from heapwright.allocators.program_file import ProgramFile, read_program
+from heapwright.allocators.program_file import ProgramFile, is_privileged, read_program
 
 # Ends a sentence about settings of a runtime; the first is left out if the study does search them.
 SEARCHED = "; tune searches them too, unless --no-runtime is given"
@@ -45,6 +45,19 @@ def find_managed(program: str, ask: bool = True) -> Managed | None:
     found = read_program(program)
     if found is None or found.foreign:
         return None
+    managed = _manager(found, program, ask)
+    right = is_privileged(found.path)
+    if not right or found.go:
+        return managed
+    return Managed(
+        managed.runtime if managed else "",
+        "none",
+        f"{Path(program).name} runs {right}, so its loader and its malloc ignore the environment, and no setting"
+        " reaches it. Tune a copy of it without that right.",
+    )
+
+
+def _manager(found: ProgramFile, program: str, ask: bool) -> Managed | None:
     name = Path(program).name
     embedded = find_embedded(program, ask)
     if embedded is not None:

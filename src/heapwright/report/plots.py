@@ -76,8 +76,8 @@ def search_svg(view: StudyView, anchor: str) -> str:
         return _history(view, shown, anchor)
     x_key, y_key = view.objectives[1], view.objectives[0]
     text = (
-        f"{METRICS[y_key].label} over {METRICS[x_key].label} of {len(shown)} configurations, in per cent of change"
-        f" from the default, which is at zero; left and down is better. {_described(view)}"
+        f"{METRICS[y_key].label} over {METRICS[x_key].label} of each configuration ({len(shown)}), in per cent of"
+        f" change from the default, which is at zero; left and down is better. {_described(view)}"
     )
     return picture(lambda narrow: _pareto(view, shown, narrow), anchor, "search", "Pareto front", text)
 
@@ -344,7 +344,8 @@ def _history(view: StudyView, shown: list[Evaluation], anchor: str) -> str:
         figure.legend(loc="outside upper left", ncols=2 if narrow else 4)
         return figure, {} if narrow else tips
 
-    text = f"{metric.label} of {len(shown)} configurations, in per cent of change from the default. {_described(view)}"
+    change = "in per cent of change from the default"
+    text = f"{metric.label} of each configuration ({len(shown)}), {change}. {_described(view)}"
     return picture(draw, anchor, "search", "The search in its order", text)
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from heapwright.experiment.candidates import Candidate, Program
 from heapwright.experiment.records import StoredRun
 from heapwright.experiment.resolution import resolution
+from heapwright.experiment.stats import mean_ranks
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
+from heapwright.units import percent
 
 RANK = 0.6  # replays are not used if Spearman's correlation is below this
 FAITHFUL = 0.03  # a replay is called faithful if its memory is at most so far from the program's
@@ -128,7 +130,7 @@ def errors_sentence(errors: Sequence[AnchorError]) -> str:
     if not errors:
         return ""
     worst = max(errors, key=lambda one: abs(one.error))
-    where = f"{METRICS[worst.metric].label} {worst.error:+.1%} under {worst.allocator}".replace("-", "−")
+    where = f"{METRICS[worst.metric].label} {percent(1 + worst.error)} under {worst.allocator}"
     if not any(error.beyond_chance for error in errors):
         return (
             f"Replays under each allocator at its defaults are within {FAITHFUL:.0%} of the program, or within noise"
@@ -177,8 +179,6 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     hardly any variance is signal, and the replays show no differences either, there is nothing to rank. A verdict for
     or against the replays needs the whole 95 % bound on its side; otherwise the replays are not refuted, no more.
     """
-    from scipy.stats import spearmanr
-
     pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
     if len(pairs) < _MIN_PAIRS:
         return Agreement(metric, pairs, None, "few")
@@ -191,7 +191,8 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     replay_spread = statistics.pvariance([f for _, f in pairs])
     if reliability < _MIN_RELIABILITY and replay_spread <= 4 * max(error, 0.005**2):
         return Agreement(metric, pairs, None, "flat")
-    rank = float(spearmanr([p for p, _ in pairs], [f for _, f in pairs]).statistic) if spread and replay_spread else 0.0
+    ranks = [mean_ranks(side).tolist() for side in zip(*pairs, strict=True)]
+    rank = statistics.correlation(*ranks) if spread and replay_spread else 0.0
     corrected = rank / max(reliability, _MIN_RELIABILITY) ** 0.5
     low, high = _bounds(corrected, len(pairs))
     return Agreement(metric, pairs, rank, "holds" if low >= RANK else "fails" if high < RANK else "unclear")

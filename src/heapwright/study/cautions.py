@@ -11,7 +11,7 @@ from heapwright.experiment.records import StoredRun
 from heapwright.metrics import METRICS
 from heapwright.study.claim import already_zero_text
 from heapwright.study.options import NOISY_SPREAD, SHORT_RUN_S, Options
-from heapwright.study.view import Pick, PickName
+from heapwright.study.view import Pick, PickName, distinct_picks
 
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
@@ -87,7 +87,7 @@ def warnings_of(
         found[
             f"The command runs for less than {1000 * SHORT_RUN_S:.0f} ms: process start-up dominates the measurement."
         ] = None
-    for name, pick in picks.items():
+    for name, pick in distinct_picks(picks):
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:
             found[f"The {name} pick failed in a run: {failures[0]}. Do not use it."] = None

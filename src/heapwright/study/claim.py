@@ -13,7 +13,7 @@ from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import error_sentence, memory_sentence, time_sentence
-from heapwright.units import show_budget
+from heapwright.units import percent, show_budget
 
 PREDICTED = "Predicted by replays, not proven"
 SEARCH_ONLY = "Nothing is confirmed: this study is a search only, and its picks are its best single evaluations."
@@ -270,8 +270,8 @@ def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
     """'peak resident memory −8.0%, CPU time −3.1% with exgen at its defaults'; or that there is no gain to speak of."""
     if min(ratios.values(), default=1.0) > 1 - MIN_GAIN:
         return f"no gain of {100 * MIN_GAIN:g}% or more"
-    changes = ", ".join(f"{METRICS[m].label} {100 * (ratio - 1):+.1f}%" for m, ratio in ratios.items())
-    return f"{changes} with {named(config)}".replace("-", "−")
+    changes = ", ".join(f"{METRICS[m].label} {percent(ratio)}" for m, ratio in ratios.items())
+    return f"{changes} with {named(config)}"
 
 
 def already_zero_text(metric: str) -> str:

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from heapwright.experiment.phases import Phase
 from heapwright.study.meta import StudyMeta
 
+# Why a setting is only measured alone. Such a measurement can still lead to a pick.
+USELESS_ALONE = "alone, no objective improved by more than the noise"
+
 
 def not_searched(reasons: Mapping[str, str], past: bool = False) -> list[str]:
     """Return sentences without a full stop: 'hoard and scudo are not searched: there was no time for a measurement'.
@@ -19,7 +22,11 @@ def not_searched(reasons: Mapping[str, str], past: bool = False) -> list[str]:
     for name, why in reasons.items():
         names.setdefault(why, []).append(name)
     one, several = ("was", "were") if past else ("is", "are")
-    return [f"{_joined(same)} {several if same[1:] else one} not searched: {why}" for why, same in names.items()]
+    sentences = []
+    for why, same in names.items():
+        searched = "searched further" if why == USELESS_ALONE else "searched"
+        sentences.append(f"{_joined(same)} {several if same[1:] else one} not {searched}: {why}")
+    return sentences
 
 
 def became_default(meta: StudyMeta) -> str:

@@ -153,12 +153,12 @@ class Requirement(msgspec.Struct, frozen=True):
 
 def _mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of some values (Student's t); None for fewer than two."""
-    from scipy import stats
+    from scipy.special import stdtrit
 
     if len(values) < 2:
         return None
     middle, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-    half = float(stats.t.ppf(1 - ALPHA / 2, len(values) - 1)) * error
+    half = float(stdtrit(len(values) - 1, 1 - ALPHA / 2)) * error
     return middle - half, middle + half
 
 

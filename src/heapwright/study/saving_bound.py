@@ -240,7 +240,7 @@ def bound_sentence(bound: SavingBound) -> str:
     elif cpu >= _MAX_CPU_BOUND:
         time = ""  # the cap says nothing
     else:
-        time = f"at most {_percent(cpu)} of CPU time"
+        time = f"{_at_most(cpu)} of CPU time"
     if memory is None:
         known = "" if cpu is None or not time else f"; {time} can be saved" if cpu < 1 else f"; {time}"
         return f"The program ended before its memory could be read, so the possible saving of memory is unknown{known}."
@@ -253,14 +253,14 @@ def bound_sentence(bound: SavingBound) -> str:
         return f"{saved}; malloc's part of this program's peak memory is unknown{busiest}."
     if memory > MIN_WORTHWHILE_SHARE:
         if not time:
-            return f"At most {_percent(memory)} of peak memory can be saved{busiest}."
+            return f"{_capital(_at_most(memory))} of peak memory can be saved{busiest}."
         if cpu is None or cpu >= 1:
-            return f"At most {_percent(memory)} of peak memory can be saved{busiest}; {time}."
-        return f"At most {_percent(memory)} of peak memory and {time} can be saved{busiest}."
+            return f"{_capital(_at_most(memory))} of peak memory can be saved{busiest}; {time}."
+        return f"{_capital(_at_most(memory))} of peak memory and {time} can be saved{busiest}."
     held = bound.held_share if bound.held_share is not None else 1.0
-    what = f"malloc holds at most {_percent(held)} of this program's peak memory{_rest(bound)}{busiest}"
+    what = f"malloc holds {_at_most(held)} of this program's peak memory{_rest(bound)}{busiest}"
     if held > MIN_WORTHWHILE_SHARE:
-        what = f"at most {_percent(memory)} of this program's peak memory can be saved{busiest}"
+        what = f"{_at_most(memory)} of this program's peak memory can be saved{busiest}"
     if cpu is not None and cpu <= MIN_WORTHWHILE_SHARE:
         return f"{_capital(what)}: malloc can save almost nothing."
     if not time:
@@ -301,6 +301,10 @@ def where_text(bound: SavingBound) -> str:
 def _percent(share: float) -> str:
     percent = 100 * share
     return "less than 1%" if percent < 1 else f"{percent:.0f}%"
+
+
+def _at_most(share: float) -> str:
+    return _percent(share) if share < 0.01 else f"at most {_percent(share)}"
 
 
 def _capital(text: str) -> str:

@@ -47,7 +47,7 @@ def final_picks(
         rows.setdefault(r.config.id, _assessed(_as_pick(r), objectives, policy))
     proven = [row for row in rows.values() if is_proven(row, objectives)]
     standing: dict[PickName, Pick] = {}
-    gone: list[str] = []
+    gone: dict[str, list[PickName]] = {}  # why → names
     if not any(is_proven(p, objectives) and not p.objection for p in picks.values()):
         standing |= _promoted(proven, objectives)
     for name, pick in picks.items():
@@ -61,14 +61,15 @@ def final_picks(
         if not why and proven and not is_proven(chosen, objectives):
             why = "fresh runs proved no gain"
         if why:
-            gone.append(f"There is no {name} pick: {why}.")
+            gone.setdefault(why, []).append(name)
         else:
             standing[name] = dataclasses.replace(chosen, name=name)
     fit = [row for row in proven if not row.objection]
     if fit and not standing:  # such as a `time` pick that proves a gain of memory
         best = min(fit, key=lambda row: row.score)
         standing["balanced"] = dataclasses.replace(best, name="balanced")
-    return {name: standing[name] for name in PICK_NAMES if name in standing}, gone
+    sentences = [f"There is no {' and no '.join(names)} pick: {why}." for why, names in gone.items()]
+    return {name: standing[name] for name in PICK_NAMES if name in standing}, sentences
 
 
 def _assessed(pick: Pick, objectives: Sequence[str], policy: Policy) -> Pick:
@@ -134,5 +135,5 @@ def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
     own = _own(name, objectives)
     found = pick.confirmed.get(own) if own else None
     if is_proven(pick, objectives) and found is not None and found.verdict != "better":
-        return f"in fresh runs the best candidate's {effect(found)}"
+        return f"fresh runs of the best candidate did not prove this gain: {effect(found)}"
     return ""

@@ -6,6 +6,7 @@ the same block; below 1 is better. Every number is in the units of `heapwright.m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -393,8 +394,13 @@ class StudyView:
 
     def distinct_picks(self) -> list[tuple[str, Pick]]:
         """The picks by configuration; two names for one setting become 'time and balanced'."""
-        names: dict[int, list[PickName]] = {}
-        for name in PICK_NAMES:
-            if name in self.picks:
-                names.setdefault(self.picks[name].config.id, []).append(name)
-        return [(" and ".join(same), self.picks[same[0]]) for same in names.values()]
+        return distinct_picks(self.picks)
+
+
+def distinct_picks(picks: Mapping[PickName, Pick]) -> list[tuple[str, Pick]]:
+    """Picks by configuration; two names for one setting become 'time and balanced'."""
+    names: dict[int, list[PickName]] = {}
+    for name in PICK_NAMES:
+        if name in picks:
+            names.setdefault(picks[name].config.id, []).append(name)
+    return [(" and ".join(same), picks[same[0]]) for same in names.values()]

@@ -2,7 +2,7 @@
 
     malloc embedded in the program, or nothing special    all allocators of the study
     static, with glibc's tunables                         glibc alone
-    static without tunables, Go                           none: the study ends, unless a runtime is searched
+    static without tunables, Go, set-user-ID              none: the study ends, unless a runtime is searched
     Java, V8, .NET                                        all, for native memory
 
 A static program may start other programs that can be reached. So one run with a preloaded allocator decides; the study

@@ -2,7 +2,7 @@
 
     look       the file of the program, or of the process with the most memory, tells the runtime (allocators.runtimes)
     screen     each setting alone, at its lowest, middle and highest level, in blocks with the program as it is
-    keep       settings that change an objective by more than the noise; the others are not searched
+    keep       settings that change an objective by more than the noise; the others are not searched further
 
 The study stores the runtime, so a resumed study searches the same settings. Spaces that the user adds
 (`--add-space`) are treated alike.
@@ -30,7 +30,7 @@ from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.experiment.phases import Phase
 from heapwright.experiment.records import StoredRun
 from heapwright.study.extra_space_text import searched_too
-from heapwright.study.left_out import not_searched
+from heapwright.study.left_out import USELESS_ALONE, not_searched
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import ExtraSpace, Session
@@ -119,7 +119,7 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
         if len(known) < len(levels) or any(_may_pay(session, c) for c in known):
             continue
         failure = next((c.failure for c in known if c.failure), "")
-        left_out[key] = f"it fails ({failure})" if all(c.failure for c in known) else _USELESS
+        left_out[key] = f"it fails ({failure})" if all(c.failure for c in known) else USELESS_ALONE
     kept = [
         _with_params(e, [p for p in e.params if f"{e.allocator.name}.{p.key}" not in left_out]) for e in whole.extras
     ]
@@ -130,7 +130,6 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
 
 
 _COMBINED = 3  # so many settings of allocators with so many of the runtime are tried first
-_USELESS = "alone, no objective improved by more than the noise"
 
 
 def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:
