@@ -169,6 +169,23 @@ def test_watch_follows_the_processes_of_a_unit() -> None:
     assert watching.returncode == 0, errors + rest
 
 
+def test_narrow_terminals_shorten_names_and_no_figures() -> None:
+    """A server writes a title over its words; a folder in it is no folder of the program."""
+    titles = ["web: master process /srv/web/web.conf with a long title", "/srv/bin/web --config web.conf"]
+    running = [subprocess.Popen([title, "600"], executable="/bin/sleep") for title in titles]
+    try:
+        shown = heapwright(*(process.pid for process in running)).stdout
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    table = shown[shown.index("\nprocesses  ") + 1 :]
+    assert "web: mas" in table
+    assert " web --co" in table
+    assert "shared counted once  free in malloc" in table
+    assert all(line.count("…") <= 1 and line.endswith("glibc 2.36") for line in table.splitlines()[1:])
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
