@@ -44,7 +44,7 @@ def test_a_planted_gain_is_found_and_the_page_shows_it(heapwright: Heapwright, t
             *("--json", "canary.json", "--html", "canary.html", "--number", "length=printf {group} | wc -c"),
         )
     assert done.status == 0, done.err
-    assert "Memory lower in the treatment" in done.out
+    assert done.out.count("Memory lower in the treatment") == 1
     assert "single instance" in done.out
     found = json.loads((tmp_path / "canary.json").read_text())
     assert found["numbers"]["memory_bytes"]["verdict"] == "lower"

@@ -113,15 +113,16 @@ def run(args: argparse.Namespace) -> int:
     looked = [0]
 
     def enough(samples: list[InstancesSample]) -> bool:
+        last = end is not None and time.monotonic() + args.every > end
         if len(samples) % SAMPLES_PER_BLOCK == 0:  # a block may have ended
             found = judge_samples(header, samples, warm_up, args.margin)
-            looks = max((r.looks for r in found.results.values()), default=0)
-            if looks > looked[0]:
-                looked[0] = looks
-                _show(args, found, final=False)
             if found.results[MEMORY].verdict in CLAIMS:
                 return True
-        return end is not None and time.monotonic() + args.every > end
+            looks = max((r.looks for r in found.results.values()), default=0)
+            if looks > looked[0] and not last:  # the last one is shown at the end
+                looked[0] = looks
+                _show(args, found, final=False)
+        return last
 
     with SampleFile(args.output, header) as file:
         started = starts_of(header, file.before)
