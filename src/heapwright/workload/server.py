@@ -112,9 +112,13 @@ def run_server(
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     load = _Load()
+    tree = None
     try:
+        if container is None:  # now, because the server's first process may end before the others
+            tree = _tree_of(pid_file.name, thread)
         if _wait_ready(server, thread, how["cwd"], plain):
-            tree = _tree_of(pid_file.name, thread) if container is None else _tree_inside(container)
+            if container is not None:
+                tree = _tree_inside(container)
             if options.end_after:
                 _repeat_load(load, server, thread, how["cwd"], plain, options.end_after, tree)
             else:
@@ -124,7 +128,7 @@ def run_server(
         ended_by_itself = not thread.is_alive()
     finally:
         if container is None:
-            stopped = _stop_server(pid_file.name, server, thread)
+            stopped = _stop_server(pid_file.name, server, thread, tree)
         else:
             stopped = _stop_inside(container, server, thread)
         pid_file.close()
@@ -398,22 +402,26 @@ def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapp
     return False
 
 
-def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> bool:
-    """Stop the server by its signal, and after `STOP_S` by SIGKILL. It may not have started yet.
+def _stop_server(pid_file: str, server: Server, thread: threading.Thread, tree: ProcessTree | None) -> bool:
+    """Stop the server by its signal, and after `STOP_S` all of its processes by SIGKILL.
 
-    Returns whether the first signal was enough.
+    Args:
+        pid_file: contains the server's process id.
+        server: names the signal.
+        thread: runs the server, and ends with its last process.
+        tree: the server's processes; None if it has ended. Workers may live longer than the process that started them.
+
+    Returns:
+        Whether the first signal was enough.
     """
     first = signal.Signals[server.stop]
     for number in (first, signal.SIGKILL):
-        deadline = time.monotonic() + STOP_S
-        sent = False
-        while thread.is_alive() and time.monotonic() < deadline:
-            text = Path(pid_file).read_text().strip()
-            if text.isdecimal() and not sent:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(text), number)
-                sent = True
-            thread.join(max(0.0, deadline - time.monotonic()) if sent else 0.01)
+        members = tree.members() if tree else []
+        main = int(Path(pid_file).read_text().strip() or 0)
+        for pid in members if number == signal.SIGKILL else [main] if main in members else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        thread.join(STOP_S)
         if not thread.is_alive():
             return number == first
     return False
