@@ -260,7 +260,8 @@ def test_a_window_that_did_not_begin_is_an_error(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.decode() == (
         "heapwright: nothing was recorded: the window did not begin before the process ended"
-        " (give a shorter --after, or send the signal of --window-signal earlier)\n"
+        " (give a shorter --after, or send the signal of --window-signal earlier; if the program handles that signal"
+        " itself, choose another one, such as RTMAX)\n"
     )
 
 

@@ -103,7 +103,9 @@ def add_parser(verbs: Any) -> None:
     parts.add_argument("--after", type=duration, metavar="T", help="begin this time after the start, such as 30s or 5m")
     parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record for this time, from then on")
     parts.add_argument(
-        "--window-signal", metavar="SIG", help="a signal that begins and ends the recording, such as USR2"
+        "--window-signal",
+        metavar="SIG",
+        help="a signal that begins and ends the recording and that the program does not handle, such as RTMAX",
     )
     parser.add_argument(
         "--export",

@@ -342,7 +342,10 @@ def recover(
     if empty:
         late = next((draft.warning for draft in drafts if "the window did not begin" in draft.warning), "")
         if late:
-            hint = "give a shorter --after, or send the signal of --window-signal earlier"
+            hint = (
+                "give a shorter --after, or send the signal of --window-signal earlier; if the program handles that"
+                " signal itself, choose another one, such as RTMAX"
+            )
             raise HeapwrightError(f"nothing was recorded: {late.rpartition(': ')[2]}", hint, status or 1)
         raise nothing_recorded(program, status)
     return result
