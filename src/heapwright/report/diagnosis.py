@@ -101,9 +101,10 @@ def head(found: Diagnosis, label: str) -> str:
     return f"{label}: {command}; {threads} thread{'s' if threads != 1 else ''}; malloc: {found.figures.allocator}"
 
 
-def program_name(found: Diagnosis) -> str:
-    """Return the program without its folder, or the title that the process wrote over its words."""
-    return re.sub(r"^\S*/", "", (found.json["command"] or ["?"])[0])
+def process_name(found: Diagnosis) -> str:
+    """Return '12 nginx': the id, and the program without its folder, or the title that it wrote over its words."""
+    program = re.sub(r"^\S*/", "", (found.json["command"] or ["?"])[0])
+    return visible(f"{found.json['pid']} {program}")
 
 
 def _table(*columns: str) -> Table:
@@ -176,9 +177,8 @@ def _process_table(each: Sequence[Diagnosis]) -> Table:
     for one in ordered[:_MAX_ROWS]:
         free = show_bytes(one.figures.free) if one.figures.known else "n/a"
         pss = one.json["pss_bytes"]
-        name = f"  {one.json['pid']} {program_name(one)}"
         cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
-        table.add_row(Text(visible(name), no_wrap=True, overflow="ellipsis"), *cells, one.figures.allocator)
+        table.add_row(Text(f"  {process_name(one)}", no_wrap=True, overflow="ellipsis"), *cells, one.figures.allocator)
     if len(ordered) > _MAX_ROWS:
         table.add_row(
             f"  {len(ordered) - _MAX_ROWS} more", show_bytes(sum(o.json["resident_bytes"] for o in ordered[_MAX_ROWS:]))
