@@ -67,6 +67,9 @@ def test_a_killed_canary_goes_on(heapwright: Heapwright, tmp_path: Path) -> None
         other = heapwright("canary", "--control", control, "--treatment", treatment, "--for", "1s")
         assert other.status == 1
         assert "another canary" in other.err
+        short = heapwright(*words[:-3], "--every", "0.1s", "--for", "0.5s", "-o", "short.jsonl")
+        assert "--for 0.5 s ends before the first look, which comes after 19.2 s: there will be no claim" in short.err
+        assert "first look" not in done.err, "a canary that goes on may be near its look"
     found = json.loads((tmp_path / "canary.json").read_text())
     assert found["samples"] > first
     assert found["claim"].startswith("No claim yet")
