@@ -168,6 +168,18 @@ def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.Mon
     assert failed.failure == "the load command failed with status 7"
 
 
+def test_a_server_in_the_background_is_to_be_started_in_the_foreground(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "STOP_S", 0.5)
+    code = "import os, time\nif os.fork() == 0:\n    time.sleep(0.3)\n    open('up', 'w')\n    time.sleep(600)\n"
+    outcome = run(Server(ready=["test", "-e", "up"], load=["true"]), code=code)
+    assert outcome.failure == (
+        "the server's first process ended before SIGTERM and left others, so heapwright killed it (start it in the"
+        " foreground, as `nginx -g 'daemon off;'`)"
+    )
+
+
 @pytest.mark.parametrize("stop", ["SIGTERM", "SIGKILL"])
 def test_workers_that_outlive_their_server_are_killed(run: Run, monkeypatch: pytest.MonkeyPatch, stop: str) -> None:
     monkeypatch.setattr(server_module, "STOP_S", 0.5)

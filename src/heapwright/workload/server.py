@@ -113,6 +113,7 @@ def run_server(
     thread.start()
     load = _Load()
     tree = None
+    in_background = False
     try:
         if container is None:  # now, because the server's first process may end before the others
             tree = _tree_of(pid_file.name, thread)
@@ -126,6 +127,7 @@ def run_server(
         else:
             load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
         ended_by_itself = not thread.is_alive()
+        in_background = tree is not None and container is None and not parent_of(int(Path(pid_file.name).read_text()))
     finally:
         if container is None:
             stopped = _stop_server(pid_file.name, server, thread, tree)
@@ -135,7 +137,12 @@ def run_server(
     if not result or isinstance(result[0], BaseException):
         raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
     run = result[0]
-    if not stopped and not load.trouble:
+    if not stopped and not load.trouble and in_background:
+        load.trouble = (
+            f"the server's first process ended before {server.stop} and left others, {KILLED} (start it in the"
+            " foreground, as `nginx -g 'daemon off;'`)"
+        )
+    elif not stopped and not load.trouble:
         load.trouble = (
             f"the server did not end within {STOP_S:g} s of {server.stop}, {KILLED} (set `stop` in the workload file to"
             " a signal that ends it)"
