@@ -135,7 +135,7 @@ def steps(name: str, service: Service, variables: dict[str, dict[str, str]]) -> 
         before = resident(pids)
         if TRIM in variables:
             for pid in pids:
-                words = ["gdb", "-p", str(pid), "-batch", "-ex", "call (int)malloc_trim(0)"]
+                words = ["gdb", "-p", str(pid), "-batch", "-ex", "set language c", "-ex", "call (int)malloc_trim(0)"]
                 subprocess.run(words, capture_output=True, check=True)
             print(f"{TRIM} by gdb: {show_bytes(before)} -> {show_bytes(resident(pids))}")
     for step, env in variables.items():

@@ -23,7 +23,7 @@ from heapwright.canary.run import judge_samples, take_samples
 from heapwright.canary.samples import Header, InstancesSample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.report.canary import canary_sentence, extent, notes
+from heapwright.report.canary import canary_sentence, extent, notes, show_value
 from tests import needs
 
 HEADER = Header(["1"], ["2"], 1.0, False)
@@ -158,6 +158,13 @@ def test_before_the_first_look_it_says_when_that_is() -> None:
     assert extent(found) == (
         "181 samples in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95 %)."
     )
+
+
+def test_large_values_are_shown_without_an_exponent() -> None:
+    assert show_value("faults_per_s", 6320.4) == "6320/s"
+    assert show_value("cpu_share", 12.5) == "1250 %"
+    assert show_value("requests", 1234567.0) == "1234567"
+    assert show_value("p99_ms", 3.14159) == "3.142"
 
 
 def test_notes_tell_of_ages_and_of_values_of_groups() -> None:

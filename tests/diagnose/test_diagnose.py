@@ -18,6 +18,7 @@ from heapwright.allocators.registry import find_allocators
 from tests import needs
 from tests.command_server import SERVER
 from tests.diagnose.live import tool
+from tests.diagnose.test_target import cgroup, members
 from tests.trace.recording import HEAPWRIGHT
 
 MIB = 1 << 20
@@ -151,6 +152,38 @@ def test_watch_ends_with_the_process() -> None:
     rest, errors = watching.communicate(timeout=60)
     assert first[0].startswith("Of ")
     assert watching.returncode == 0, errors + rest
+
+
+def test_watch_follows_the_processes_of_a_unit() -> None:
+    with cgroup("hw-test-watch.service") as group, members(group) as first:
+        words = [str(HEAPWRIGHT), "diagnose", "hw-test-watch", "--watch", "0.2"]
+        watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        next(line for line in watching.stdout if line.startswith("processes"))
+        with members(group) as second:  # as a server that starts its workers anew
+            for pid in first:
+                os.kill(pid, signal.SIGKILL)
+            awaited = {*map(str, second)}
+            assert any(not (awaited := awaited - {*line.split()}) for line in watching.stdout)
+    rest, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 0, errors + rest
+
+
+def test_narrow_terminals_shorten_names_and_no_figures() -> None:
+    """A server writes a title over its words; a folder in it is no folder of the program."""
+    titles = ["web: master process /srv/web/web.conf with a long title", "/srv/bin/web --config web.conf"]
+    running = [subprocess.Popen([title, "600"], executable="/bin/sleep") for title in titles]
+    try:
+        shown = heapwright(*(process.pid for process in running)).stdout
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    table = shown[shown.index("\nprocesses  ") + 1 :]
+    assert "web: mas" in table
+    assert " web --co" in table
+    assert "shared counted once  free in malloc" in table
+    assert all(line.count("…") <= 1 and line.endswith("glibc 2.36") for line in table.splitlines()[1:])
 
 
 @pytest.mark.parametrize(

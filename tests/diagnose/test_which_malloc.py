@@ -12,6 +12,8 @@ import pytest
 
 from heapwright.allocators.registry import find_allocators, glibc_version
 from heapwright.diagnose.which_malloc import which_malloc
+from heapwright.trace.record import recording_environment
+from heapwright.trace.sampling import Sampling
 from tests import needs
 
 
@@ -43,6 +45,13 @@ def test_the_malloc_of_a_preloaded_library_is_named(name: str) -> None:
         found = which_malloc(pid)
     assert name in found.name
     assert found.evidence.startswith("library /")
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(rate=8)], ids=["all", "sample"])
+def test_a_recorder_is_no_malloc_of_its_own(sampling: Sampling, tmp_path: Path) -> None:
+    with waiting("cat", **recording_environment(tmp_path, None, True, {}, sampling)) as pid:
+        assert any(tmp_path.glob("*.raw"))
+        assert which_malloc(pid).name == f"glibc {glibc_version()}"
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])

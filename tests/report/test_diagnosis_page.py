@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,8 @@ def diagnosis_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 def test_the_page_opens_without_errors_or_requests(browser: Any, diagnosis_page: Path) -> None:
     opened_alone(browser, diagnosis_page)
     assert len(browser.find_elements("css selector", "svg.wide")) == 2
+    page = diagnosis_page.read_text()
+    assert ("by process" in page) == bool(re.search(r"\d+ python", page))
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -44,7 +44,7 @@ def test_a_planted_gain_is_found_and_the_page_shows_it(heapwright: Heapwright, t
             *("--json", "canary.json", "--html", "canary.html", "--number", "length=printf {group} | wc -c"),
         )
     assert done.status == 0, done.err
-    assert "Memory lower in the treatment" in done.out
+    assert done.out.count("Memory lower in the treatment") == 1
     assert "single instance" in done.out
     found = json.loads((tmp_path / "canary.json").read_text())
     assert found["numbers"]["memory_bytes"]["verdict"] == "lower"
@@ -67,6 +67,9 @@ def test_a_killed_canary_goes_on(heapwright: Heapwright, tmp_path: Path) -> None
         other = heapwright("canary", "--control", control, "--treatment", treatment, "--for", "1s")
         assert other.status == 1
         assert "another canary" in other.err
+        short = heapwright(*words[:-3], "--every", "0.1s", "--for", "0.5s", "-o", "short.jsonl")
+        assert "--for 0.5 s ends before the first look, which comes after 19.2 s: there will be no claim" in short.err
+        assert "first look" not in done.err, "a canary that goes on may be near its look"
     found = json.loads((tmp_path / "canary.json").read_text())
     assert found["samples"] > first
     assert found["claim"].startswith("No claim yet")

@@ -91,6 +91,15 @@ def test_an_empty_trace_and_one_without_times_are_described(tmp_path: Path) -> N
     assert "no times" in out
 
 
+def test_a_title_is_shown_without_the_empty_words_behind_it(tmp_path: Path) -> None:
+    """puma writes a title over the words of its command, and fills the rest with zero bytes."""
+    found, _ = read_info(parse(tmp_path, BY_HAND))
+    titled = msgspec.structs.replace(found, synthetic=False, command=["puma: cluster worker 0: 12 [web]", "", "", ""])
+    out = io.StringIO()
+    show_info(titled, "t.hwt", Console(file=out, width=80))
+    assert out.getvalue().startswith("t.hwt: 'puma: cluster worker 0: 12 [web]' on ")
+
+
 def test_a_cut_trace_is_told(tmp_path: Path) -> None:
     trace = parse(tmp_path, random_text(5, 4000, 2))
     whole = trace.read_bytes()

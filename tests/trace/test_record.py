@@ -100,6 +100,7 @@ def test_a_program_has_the_name_under_which_it_was_started(cases: Path, tmp_path
     assert b"t.hwt: server, " in done.stderr + done.stdout
     assert program_name("/usr/bin/dash", "-sh") == program_name("/usr/bin/dash", "sh: a title") == "dash"
     assert program_name("/usr/bin/dash", "") == "dash"
+    assert program_name("/usr/sbin/nginx", "nginx: master process nginx -c /etc/n.conf") == "nginx"
 
 
 def test_all_processes_but_the_busiest_are_in_one_folder(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,45 @@ def test_recover_finishes_after_heapwright_was_killed(cases: Path, tmp_path: Pat
     done = heapwright_record("--recover", folder, "-o", "t.hwt", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert not folder.exists()
+    assert len(dump(tmp_path / "t.hwt")) > 0
+
+
+def test_recover_removes_raw_files_and_no_others(cases: Path, tmp_path: Path) -> None:
+    """The folder of a service's recording is one of the user's own, perhaps on another file system."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        folder = Path(other)
+        (folder / "notes").mkdir()
+        (folder / "notes" / "today.hwt").write_text("mine")
+        subprocess.run([cases, "many"], env=recording_environment(folder, None, True, os.environ), check=True)
+        for target in (tmp_path, folder):
+            kept = [(raw, raw.read_bytes()) for raw in folder.glob("*.raw")]
+            assert kept
+            done = heapwright_record("--recover", folder, "-o", target / "t.hwt", folder=folder)
+            assert done.returncode == 0, done.stderr
+            assert len(dump(target / "t.hwt")) > 0
+            assert not list(folder.glob("*.raw"))
+            assert (folder / "notes" / "today.hwt").read_text() == "mine"
+            assert not list(target.glob(".*"))
+            for raw, content in kept:
+                raw.write_bytes(content)
+
+
+def test_recover_keeps_the_files_of_processes_that_run(cases: Path, tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    env = recording_environment(folder, None, True, os.environ)
+    with subprocess.Popen([cases, "endless", counter], env=env) as process:
+        try:
+            wait_for(lambda: counter.exists() and counter.stat().st_size > 0 and any(counter.read_bytes()[:8]))
+            done = heapwright_record("--recover", folder, "-o", "t.hwt", folder=tmp_path)
+        finally:
+            process.kill()
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.decode()
+    assert f"process {process.pid} still runs; its trace ends here" in said
+    assert "are kept, because running processes record into them" in said
+    assert len(list(folder.glob("*.raw"))) == 1
     assert len(dump(tmp_path / "t.hwt")) > 0
 
 
@@ -220,7 +260,8 @@ def test_a_window_that_did_not_begin_is_an_error(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.decode() == (
         "heapwright: nothing was recorded: the window did not begin before the process ended"
-        " (give a shorter --after, or send the signal of --window-signal earlier)\n"
+        " (give a shorter --after, or send the signal of --window-signal earlier; if the program handles that signal"
+        " itself, choose another one, such as RTMAX)\n"
     )
 
 

@@ -30,6 +30,7 @@ def figures(text: str, how: LoadMetrics, wall_s: float = 1.0) -> Figures:
         ("hey-z.txt", "hey", Figures(96, 94.2624, 44.0, 45.3, None, 0)),
         ("hey-refused.txt", "hey", Figures(0, None, load_errors=10)),
         ("ab.txt", "ab", Figures(2000, 2945.5, 1, 2, 5, 0)),
+        ("ab-lengths.txt", "ab", Figures(100, 67.83, 44, 96, 238, 0)),
         ("ab-bad.txt", "ab", Figures(1000, 2714.55, 1, 5, 9, 20)),
         ("redis.txt", "redis-benchmark", Figures(40000, 149253.73, 0.183, 0.279, 0.447)),
         ("redis.csv", "redis-benchmark", Figures(None, 143369.18, 0.183, 0.287, 0.391)),

@@ -57,10 +57,10 @@ def run(tmp_path: Path, meter: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the server above once, in a fresh directory."""
     monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
 
-    def once(server: Server, end_after: float = 0.0, timeout: float = 20.0, **file: Any) -> Outcome:
+    def once(server: Server, end_after: float = 0.0, timeout: float = 20.0, code: str = SERVE, **file: Any) -> Outcome:
         setup = ["sh", "-c", "rm -f up done rested pid; : > done"]
         definition = WorkloadFile(
-            [sys.executable, "-c", SERVE], setup=setup, output=Output("none"), server=server, **file
+            [sys.executable, "-c", code], setup=setup, output=Output("none"), server=server, **file
         )
         workload = Workload(definition, tmp_path, (Input("default"),))
         return Executor(workload, MeterOptions(timeout=timeout, end_after=end_after), tmp_path / "references").run(
@@ -166,3 +166,24 @@ def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.Mon
     assert advice(outcome) == "", "the failure itself has the advice"
     failed = run(Server(ready=["test", "-e", "up"], load=["sh", "-c", "exit 7"], stop="SIGWINCH"))
     assert failed.failure == "the load command failed with status 7"
+
+
+def test_a_server_in_the_background_is_to_be_started_in_the_foreground(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "STOP_S", 0.5)
+    code = "import os, time\nif os.fork() == 0:\n    time.sleep(0.3)\n    open('up', 'w')\n    time.sleep(600)\n"
+    outcome = run(Server(ready=["test", "-e", "up"], load=["true"]), code=code)
+    assert outcome.failure == (
+        "the server's first process ended before SIGTERM and left others, so heapwright killed it (start it in the"
+        " foreground, as `nginx -g 'daemon off;'`)"
+    )
+
+
+@pytest.mark.parametrize("stop", ["SIGTERM", "SIGKILL"])
+def test_workers_that_outlive_their_server_are_killed(run: Run, monkeypatch: pytest.MonkeyPatch, stop: str) -> None:
+    monkeypatch.setattr(server_module, "STOP_S", 0.5)
+    code = "import os, time\nif os.fork() == 0:\n    open('up', 'w').close()\n    time.sleep(600)\nos.wait()\n"
+    outcome = run(Server(ready=["test", "-e", "up"], load=["true"], stop=stop), code=code)
+    killed = "" if stop == "SIGKILL" else "the server did not end within 0.5 s of SIGTERM, so heapwright killed it"
+    assert outcome.failure.partition(" (")[0] == killed

@@ -25,7 +25,7 @@ Loss describe_loss(const raw::FileHeader& raw, const RawLoss& lost) {
   } else if (raw.windowed != 0 && raw.window_begin_ns.load() == 0) {
     loss.why = "the window did not begin before the process ended";
   } else if (ending == Ending::kRunning) {
-    loss.why = "the process was killed, or ended without exit()";
+    loss.why = "the process was killed, ended without exit(), or still ran";
   } else if (lost.inherited != 0) {
     loss.why =
         std::to_string(lost.inherited) + " frees and reallocations of memory from before fork() are left out";

@@ -11,7 +11,7 @@ from heapwright.cli.common import add_output_options, write_json
 from heapwright.cli.durations import duration, percentage
 from heapwright.cli.output_files import output_file
 from heapwright.errors import UsageError
-from heapwright.terminal_text import console
+from heapwright.terminal_text import console, warn
 
 if TYPE_CHECKING:
     from heapwright.canary.run import CanaryState
@@ -100,8 +100,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.canary.blocks import MEMORY, SAMPLES_PER_BLOCK
     from heapwright.canary.instances import can_read_pss, check_identity, check_names
+    from heapwright.canary.judge import FIRST_LOOK
     from heapwright.canary.run import CLAIMS, judge_samples, starts_of, take_samples
     from heapwright.canary.samples import Header, SampleFile
+    from heapwright.units import show_exactly
 
     sources, definitions = _sources(args)
     control, treatment = check_names(args.control, "--control"), check_names(args.treatment, "--treatment")
@@ -113,17 +115,24 @@ def run(args: argparse.Namespace) -> int:
     looked = [0]
 
     def enough(samples: list[InstancesSample]) -> bool:
+        last = end is not None and time.monotonic() + args.every > end
         if len(samples) % SAMPLES_PER_BLOCK == 0:  # a block may have ended
             found = judge_samples(header, samples, warm_up, args.margin)
-            looks = max((r.looks for r in found.results.values()), default=0)
-            if looks > looked[0]:
-                looked[0] = looks
-                _show(args, found, final=False)
             if found.results[MEMORY].verdict in CLAIMS:
                 return True
-        return end is not None and time.monotonic() + args.every > end
+            looks = max((r.looks for r in found.results.values()), default=0)
+            if looks > looked[0] and not last:  # the last one is shown at the end
+                looked[0] = looks
+                _show(args, found, final=False)
+        return last
 
     with SampleFile(args.output, header) as file:
+        first_look_s = warm_up + FIRST_LOOK * SAMPLES_PER_BLOCK * args.every
+        if args.for_ and not file.before and args.for_ < first_look_s:
+            warn(
+                f"--for {show_exactly(args.for_)} ends before the first look, which comes after"
+                f" {show_exactly(first_look_s)}: there will be no claim. Give a longer --for, or a shorter --every"
+            )
         started = starts_of(header, file.before)
         check_identity(control, started, "--control")
         check_identity(treatment, started, "--treatment")

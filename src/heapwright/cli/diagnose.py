@@ -64,17 +64,20 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.diagnose.target import find_target
 
-    targets = [find_target(name) for name in args.targets]
-    pids = sorted({pid for target in targets for pid in target.pids})
-    label = ", ".join(dict.fromkeys(target.label for target in targets))
-    if len(targets) > 1 and all(name.isdecimal() for name in args.targets):
+    targets = {name: find_target(name) for name in args.targets}
+    pids = sorted({pid for target in targets.values() for pid in target.pids})
+    label = ", ".join(dict.fromkeys(target.label for target in targets.values()))
+    if len(args.targets) > 1 and all(name.isdecimal() for name in args.targets):
         label = f"processes {', '.join(map(str, pids[:6]))}{' …' if len(pids) > 6 else ''}"
+    groups = [name for name, target in targets.items() if target.is_group]
+    fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}
     whole, each = _read(pids)
     _show(args, whole, each, label)
     with contextlib.suppress(KeyboardInterrupt):
         while args.watch:
             time.sleep(args.watch)
-            if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            pids = sorted({pid for pid in fixed | _members(groups) if Path(f"/proc/{pid}").exists()})
+            if not pids:
                 break
             try:
                 whole, each = _read(pids)
@@ -84,6 +87,17 @@ def run(args: argparse.Namespace) -> int:
                 break  # the last process ended while it was read
             _show(args, whole, each, label)
     return 0
+
+
+def _members(groups: list[str]) -> set[int]:
+    """Return the processes that containers and units have now; a group that has ended has none."""
+    from heapwright.diagnose.target import find_target
+
+    found: set[int] = set()
+    for name in groups:
+        with contextlib.suppress(HeapwrightError):
+            found.update(find_target(name).pids)
+    return found
 
 
 def _read(pids: list[int]) -> tuple[Diagnosis, list[Diagnosis]]:

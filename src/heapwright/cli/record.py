@@ -81,7 +81,7 @@ def add_parser(verbs: Any) -> None:
         "--recover",
         type=Path,
         metavar="DIR",
-        help="write the trace from the raw files that an interrupted recording left in DIR",
+        help="write the trace from the raw files that an interrupted recording left in DIR, and remove these files",
     )
     parts = parser.add_argument_group("parts of a run")
     parts.add_argument(
@@ -103,7 +103,9 @@ def add_parser(verbs: Any) -> None:
     parts.add_argument("--after", type=duration, metavar="T", help="begin this time after the start, such as 30s or 5m")
     parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record for this time, from then on")
     parts.add_argument(
-        "--window-signal", metavar="SIG", help="a signal that begins and ends the recording, such as USR2"
+        "--window-signal",
+        metavar="SIG",
+        help="a signal that begins and ends the recording and that the program does not handle, such as RTMAX",
     )
     parser.add_argument(
         "--export",
@@ -202,13 +204,18 @@ def _export(args: argparse.Namespace) -> int:
 
 def _recover(args: argparse.Namespace) -> RecordedCommand:
     from heapwright.trace.record import RecordedCommand, check_target, recover
+    from heapwright.trace.watched_command import writing_processes
 
     if args.command or args.workload or not _sampling(args).complete:
         raise UsageError("a command and --recover cannot both be given", "leave out one of them")
     if args.output is None:
         raise UsageError("--recover needs the name of a trace to write", "add -o TRACE")
     check_target(args.output, args.force)
-    return RecordedCommand(0, recover(args.recover, args.output))
+    running = writing_processes(args.recover)
+    processes = recover(args.recover, args.output, running=running, remove=not running)
+    if running:
+        warn(f"the raw files in {args.recover} are kept, because running processes record into them")
+    return RecordedCommand(0, processes)
 
 
 def _record(args: argparse.Namespace) -> RecordedCommand:

@@ -83,10 +83,11 @@ class Advice(NamedTuple):
 
 
 _TUNE = "`heapwright tune` with a load, or `heapwright compare`, which tries other mallocs"
-# A debugger can end a system call that the program waits in with an error, and so the program.
+# A debugger can end a system call that the program waits in with an error, and so the program. In a thread of Go
+# or Rust code, gdb expects an expression of that language.
 _TRIM = (
     "malloc_trim(0) at idle times (to try it on an instance that may fail:"
-    " gdb -p PID -batch -ex 'call (int)malloc_trim(0)')"
+    " gdb -p PID -batch -ex 'set language c' -ex 'call (int)malloc_trim(0)')"
 )
 _TRIM_IN_PYTHON = "malloc_trim(0) at idle times (in Python: ctypes.CDLL(None).malloc_trim(0))"
 _THRESHOLD = "MALLOC_TRIM_THRESHOLD_=131072, which makes free() trim the top of the heap"

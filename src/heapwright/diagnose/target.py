@@ -29,10 +29,12 @@ class Target(NamedTuple):
     Attributes:
         pids: their ids, in increasing order.
         label: how to call them: 'process 12', 'container web', 'unit redis.service', 'redis-server (12)'.
+        is_group: whether they are a container or a unit, whose processes come and go.
     """
 
     pids: list[int]
     label: str
+    is_group: bool = False
 
 
 def find_target(name: str) -> Target:
@@ -58,11 +60,11 @@ def find_target(name: str) -> Target:
     if _HEX.fullmatch(name):
         pids = [pid for pid, group in groups.items() if any(i.startswith(name) for i in _ID.findall(group))]
         if pids:
-            return Target(pids, f"container {name[:12]}")
+            return Target(pids, f"container {name[:12]}", is_group=True)
     units = {name, f"{name}.service"} if "." not in name else {name}
     pids = [pid for pid, group in groups.items() if units & _components(group)]
     if pids:
-        return Target(pids, f"unit {name}")
+        return Target(pids, f"unit {name}", is_group=True)
     main, label = _from_engine(name), f"container {name}"
     if not main:
         main, label = _main_pid(name), f"unit {name}"
@@ -70,7 +72,8 @@ def find_target(name: str) -> Target:
         group = groups.get(main, "")
         # Without a cgroup of its own, or in a namespace of cgroups, only the main process is known.
         own = group if re.search(r":/[^/\n]+", group) else ""
-        return Target([pid for pid, other in groups.items() if other == own] if own else [main], label)
+        members = [pid for pid, other in groups.items() if other == own] if own else [main]
+        return Target(members, label, is_group=True)
     return _program(name)
 
 

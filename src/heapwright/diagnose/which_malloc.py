@@ -17,7 +17,7 @@ from heapwright.allocators.peers import family_of
 from heapwright.allocators.program_file import MappedFile, read_mapped
 
 # Libraries that define malloc and pass each call on to the malloc behind them.
-_PASSING = re.compile(r"libheapwright-record\.so|libheaptrack_preload|libheaptrack_inject")
+_PASSING = re.compile(r"libheapwright-(record|sample)\.so|libheaptrack_preload|libheaptrack_inject")
 _LIBC = re.compile(r"libc\.so(\.\d+)?$|libc-2\.\d+\.so$")
 _MUSL = re.compile(r"ld-musl-.*\.so|libc\.musl-.*\.so")
 _LOADER = re.compile(r"ld-linux.*\.so|ld-2\.\d+\.so|ld64\.so")

@@ -13,7 +13,7 @@ from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
 from heapwright.terminal_text import counted, visible
-from heapwright.units import percent_change, percent_interval, show_exactly
+from heapwright.units import percent_change, percent_interval, show_exactly, three_digits
 
 
 def show_value(name: str, value: float | None) -> str:
@@ -23,10 +23,10 @@ def show_value(name: str, value: float | None) -> str:
     if name == "memory_bytes":
         return show_bytes(value)
     if name == "cpu_share":
-        return f"{100 * value:.3g} %"
+        return f"{three_digits(100 * value)} %"
     if name == "faults_per_s":
-        return f"{value:.3g}/s"
-    return f"{value:.4g}"
+        return f"{three_digits(value)}/s"
+    return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"  # never an exponent
 
 
 def show_change(result: CanaryResult) -> str:
@@ -82,7 +82,7 @@ def notes(found: CanaryState) -> list[str]:
     lines = []
     if found.has_single_instance:
         lines.append(
-            "One group has a single instance: a difference between the instances that does not come from the treatment"
+            "A group has a single instance: a difference between the instances that does not come from the treatment"
             " (their share of the load, their age) is part of the result."
         )
     elif found.header.numbers:

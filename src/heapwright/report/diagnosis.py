@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -100,11 +101,18 @@ def head(found: Diagnosis, label: str) -> str:
     return f"{label}: {command}; {threads} thread{'s' if threads != 1 else ''}; malloc: {found.figures.allocator}"
 
 
+def process_name(found: Diagnosis) -> str:
+    """Return '12 nginx': the id, and the program without its folder, or the title that it wrote over its words."""
+    program = re.sub(r"^\S*/", "", (found.json["command"] or ["?"])[0])
+    return visible(f"{found.json['pid']} {program}")
+
+
 def _table(*columns: str) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(columns[0], no_wrap=True)
+    # Where the terminal is narrow, rich shortens only this column: a figure without its end is wrong.
+    table.add_column(columns[0], overflow="ellipsis")
     for name in columns[1:]:
         table.add_column(name, justify="right", no_wrap=True)
     return table
@@ -162,14 +170,15 @@ def _class_table(classes: Sequence[dict[str, Any]]) -> Table:
 
 
 def _process_table(each: Sequence[Diagnosis]) -> Table:
+    from rich.text import Text
+
     table = _table("processes", "resident", "shared counted once", "free in malloc", "malloc")
     ordered = sorted(each, key=lambda one: -one.json["resident_bytes"])
     for one in ordered[:_MAX_ROWS]:
         free = show_bytes(one.figures.free) if one.figures.known else "n/a"
         pss = one.json["pss_bytes"]
-        name = f"  {one.json['pid']} {(one.json['command'] or ['?'])[0].rpartition('/')[2]}"
         cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
-        table.add_row(visible(name), *cells, one.figures.allocator)
+        table.add_row(Text(f"  {process_name(one)}", no_wrap=True, overflow="ellipsis"), *cells, one.figures.allocator)
     if len(ordered) > _MAX_ROWS:
         table.add_row(
             f"  {len(ordered) - _MAX_ROWS} more", show_bytes(sum(o.json["resident_bytes"] for o in ordered[_MAX_ROWS:]))

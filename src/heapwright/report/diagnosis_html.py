@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.diagnose.diagnosis import Diagnosis
 from heapwright.metrics import show_bytes
-from heapwright.report.diagnosis import PARTS, arena_rows, head, part_names, rows_of_parts, unread_row
+from heapwright.report.diagnosis import PARTS, arena_rows, head, part_names, process_name, rows_of_parts, unread_row
 from heapwright.report.drawing import ALLOCATORS, COLOUR, DOMINATED, MUTED, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.terminal_text import visible
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MAX_BARS = 12
+_MAX_LABEL = 18  # characters beside a bar
 # part → colour: live memory in one tone, free memory in signal colours, the rest muted
 _COLOURS = {
     "live": COLOUR["memory"],
@@ -63,7 +64,7 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
     heap = found.json.get("heap") or {}
     arenas: _Bars = [(name, _of_arena(arena)) for name, arena in arena_rows(heap.get("arenas") or [])[:_MAX_BARS]]
     processes: _Bars = [
-        (str(one.json["pid"]), [(key, getattr(one.division, key)) for key in PARTS])
+        (_label(process_name(one)), [(key, getattr(one.division, key)) for key in PARTS])
         for one in sorted(each, key=lambda one: -one.division.total)[:_MAX_BARS]
     ]
     # drawing.picture made these pictures and escaped all text from outside, so they are marked as safe.
@@ -71,7 +72,7 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         (title, Markup(_stacked(bars, names, key, title)))
         for key, title, bars in (
             ("whole", "Resident memory", whole),
-            ("processes", "Resident memory by process", processes),
+            ("processes", "Resident memory by process, shared pages in each", processes),
             ("arenas", "Memory by arena of glibc", arenas if len(arenas) > 1 else []),
         )
         if bars and any(value for _, parts in bars for _, value in parts)
@@ -92,6 +93,11 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         unread=unread_row(found),
         pictures=pictures,
     )
+
+
+def _label(name: str) -> str:
+    """Shorten a name for the side of a picture, and keep matplotlib from reading a formula in it."""
+    return (name if len(name) <= _MAX_LABEL else name[: _MAX_LABEL - 1] + "…").replace("$", r"\$")
 
 
 def _of_arena(arena: dict[str, Any]) -> list[tuple[str, int]]:

@@ -80,7 +80,7 @@ def _plain(count: float) -> str:
 
 def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     """Return the lines above the pictures, each with its style."""
-    command = shlex.join(info.command) or info.executable
+    command = shlex.join(word for word in info.command if word) or info.executable
     made = "made from a model" if info.synthetic else f"{command} on {info.allocator}" if command else info.allocator
     head = visible(f"{name}: {made}")
     rows = [*_event_rows(info), *_live_rows(info), *_resident_rows(info), *_call_rows(info)]

@@ -8,6 +8,7 @@ removed only when everything is packed. So if anything fails, `recover` can make
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -293,9 +294,15 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
 
 
 def recover(
-    folder: Path, trace: Path, program: str = "", status: int = 0, running: Collection[int] = ()
+    folder: Path,
+    trace: Path,
+    program: str = "",
+    status: int = 0,
+    running: Collection[int] = (),
+    *,
+    remove: bool = True,
 ) -> list[RecordedProcess]:
-    """Packs the raw files of a folder and removes the folder.
+    """Packs the raw files of a folder, which may be on another file system than the trace.
 
     Args:
         folder: of the raw files.
@@ -303,13 +310,13 @@ def recover(
         program: the recorded program, to explain why nothing was recorded.
         status: its exit status, which the error gets if nothing was recorded.
         running: ids of processes that still run.
+        remove: remove the packed files, and the folder if `record` made it.
 
     Returns:
         The processes, those with the most events first.
 
     Raises:
-        HeapwrightError: no process allocated anything, and the folder is removed; or a file could not be packed, and
-            all raw files are left.
+        HeapwrightError: no process allocated anything; or a file could not be packed, and all raw files are left.
     """
     raws = sorted(folder.glob("*.raw"))
     own = _with_own_malloc(program)
@@ -319,17 +326,26 @@ def recover(
             f"the folder of a recording is called .TRACE.*{SUFFIX}, beside the future trace",
         )
     try:
-        drafts = [(raw, *pack(raw, raw.with_suffix(".hwt"))) for raw in raws]
-        drafts.sort(key=lambda draft: -draft[1].events)
-        empty = not any(packed.allocations for raw, packed, _ in drafts if not own or _executable(raw) != own)
-        result = [] if empty else _place_all(drafts, trace, running)
+        with tempfile.TemporaryDirectory(prefix=f".{trace.name}.", suffix=".packing", dir=trace.parent) as packing:
+            drafts = [_Draft(raw, Path(packing) / f"{raw.stem}.hwt") for raw in raws]
+            drafts.sort(key=lambda draft: -draft.packed.events)
+            empty = not any(draft.packed.allocations for draft in drafts if not own or _executable(draft.raw) != own)
+            result = [] if empty else _place_all(drafts, trace, running)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         raise _kept(folder, trace, "the recordings could not be packed", error) from None
-    shutil.rmtree(folder, ignore_errors=True)
+    if remove:
+        with contextlib.suppress(OSError):  # somebody else's files, or a file system that is read-only
+            for raw in raws:
+                raw.unlink()
+            if folder.name.endswith(SUFFIX):
+                folder.rmdir()
     if empty:
-        late = next((warning for _, _, warning in drafts if "the window did not begin" in warning), "")
+        late = next((draft.warning for draft in drafts if "the window did not begin" in draft.warning), "")
         if late:
-            hint = "give a shorter --after, or send the signal of --window-signal earlier"
+            hint = (
+                "give a shorter --after, or send the signal of --window-signal earlier; if the program handles that"
+                " signal itself, choose another one, such as RTMAX"
+            )
             raise HeapwrightError(f"nothing was recorded: {late.rpartition(': ')[2]}", hint, status or 1)
         raise nothing_recorded(program, status)
     return result
@@ -381,12 +397,19 @@ def program_name(executable: str, word: str) -> str:
         word: the first word of its command line.
     """
     name = Path(word).name
-    return Path(executable).name if not name or _TITLE.match(name) else name
+    return Path(executable).name if not name or _TITLE.match(word) else name
 
 
-def _place_all(
-    drafts: Sequence[tuple[Path, Packed, str]], trace: Path, running: Collection[int]
-) -> list[RecordedProcess]:
+class _Draft:
+    """A raw file and its packed trace, which has not its final name yet."""
+
+    def __init__(self, raw: Path, trace: Path) -> None:
+        self.raw = raw
+        self.trace = trace
+        self.packed, self.warning = pack(raw, trace)
+
+
+def _place_all(drafts: Sequence[_Draft], trace: Path, running: Collection[int]) -> list[RecordedProcess]:
     """Renames packed traces: the first to `trace`, the others into its folder.
 
     Removes traces that an older recording has left in the folder.
@@ -399,17 +422,18 @@ def _place_all(
         others.mkdir(exist_ok=True)
     elif others.is_dir() and not any(others.iterdir()):
         others.rmdir()
-    names = [trace, *(others / f"{raw.stem.removesuffix('-0')}.hwt" for raw, _, _ in drafts[1:])]
-    return [_place(*draft, name, running) for draft, name in zip(drafts, names, strict=True)]
+    names = [trace, *(others / f"{draft.raw.stem.removesuffix('-0')}.hwt" for draft in drafts[1:])]
+    return [_place(draft, name, running) for draft, name in zip(drafts, names, strict=True)]
 
 
-def _place(raw: Path, packed: Packed, warning: str, name: Path, running: Collection[int]) -> RecordedProcess:
+def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProcess:
     """Renames a packed trace and returns its process."""
+    raw, packed = draft.raw, draft.packed
     pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
     raw_bytes, executable = raw.stat().st_size, _executable(raw)
     program = program_name(executable, _text(_start(raw)[_RAW_COMMAND]))
-    raw.with_suffix(".hwt").replace(name)
-    warning = warning.removeprefix(f"{raw}: ")
+    draft.trace.replace(name)
+    warning = draft.warning.removeprefix(f"{raw}: ")
     if pid in running and packed.cut_short:  # nothing has killed it
         warning = f"process {pid} still runs; its trace ends here"
     return RecordedProcess(name, raw_bytes, pid, parent, executable, program, packed, warning)

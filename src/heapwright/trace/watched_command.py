@@ -86,13 +86,22 @@ def _wait_for_others(folder: Path, stop: Sequence[int]) -> None:
 
 def recording_processes(folder: Path) -> list[int]:
     """Returns the ids of the live processes that record into a folder of raw files, or would if they allocated."""
-    name = os.fsencode(folder.resolve())
+    return _processes_with(os.fsencode(folder.resolve()), "environ", "maps")
+
+
+def writing_processes(folder: Path) -> list[int]:
+    """Returns the ids of the live processes that have a file of a folder in memory, as a recorder has its raw file."""
+    return _processes_with(os.fsencode(folder.resolve()) + b"/", "maps")
+
+
+def _processes_with(text: bytes, *names: str) -> list[int]:
+    """Returns the ids of the live processes, without our own, that have a text in one of their files in /proc."""
     return sorted(
         int(entry.name)
         for entry in os.scandir("/proc")
         if entry.name.isdecimal()
         and int(entry.name) != os.getpid()
-        and any(name in _content(Path(entry.path, file)) for file in ("environ", "maps"))
+        and any(text in _content(Path(entry.path, name)) for name in names)
     )
 
 

@@ -239,14 +239,16 @@ def _read_hey(text: str) -> list[Figures]:
 
 
 def _read_ab(text: str) -> list[Figures]:
+    """ab's report. It counts an answer as failed if its length differs from the first one's, which is no error."""
     failed = _first(r"^Failed requests: +(\d+)", text)
+    lengths = _first(r"^   \(Connect: .* Length: (\d+), ", text) or 0.0
     status = _first(r"^Non-2xx responses: +(\d+)", text) or 0.0
     return [
         _figures(
             _first(r"^Complete requests: +(\d+)", text),
             _first(rf"^Requests per second: +{_NUMBER}", text),
             (_first(rf"^ +{q}% +(\d+)$", text) for q in (50, 95, 99)),
-            failed + status if failed is not None else None,
+            failed - lengths + status if failed is not None else None,
         )
     ]
 

@@ -112,9 +112,14 @@ def run_server(
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     load = _Load()
+    tree = None
+    in_background = False
     try:
+        if container is None:  # now, because the server's first process may end before the others
+            tree = _tree_of(pid_file.name, thread)
         if _wait_ready(server, thread, how["cwd"], plain):
-            tree = _tree_of(pid_file.name, thread) if container is None else _tree_inside(container)
+            if container is not None:
+                tree = _tree_inside(container)
             if options.end_after:
                 _repeat_load(load, server, thread, how["cwd"], plain, options.end_after, tree)
             else:
@@ -122,16 +127,22 @@ def run_server(
         else:
             load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
         ended_by_itself = not thread.is_alive()
+        in_background = tree is not None and container is None and not parent_of(int(Path(pid_file.name).read_text()))
     finally:
         if container is None:
-            stopped = _stop_server(pid_file.name, server, thread)
+            stopped = _stop_server(pid_file.name, server, thread, tree)
         else:
             stopped = _stop_inside(container, server, thread)
         pid_file.close()
     if not result or isinstance(result[0], BaseException):
         raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
     run = result[0]
-    if not stopped and not load.trouble:
+    if not stopped and not load.trouble and in_background:
+        load.trouble = (
+            f"the server's first process ended before {server.stop} and left others, {KILLED} (start it in the"
+            " foreground, as `nginx -g 'daemon off;'`)"
+        )
+    elif not stopped and not load.trouble:
         load.trouble = (
             f"the server did not end within {STOP_S:g} s of {server.stop}, {KILLED} (set `stop` in the workload file to"
             " a signal that ends it)"
@@ -398,22 +409,26 @@ def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapp
     return False
 
 
-def _stop_server(pid_file: str, server: Server, thread: threading.Thread) -> bool:
-    """Stop the server by its signal, and after `STOP_S` by SIGKILL. It may not have started yet.
+def _stop_server(pid_file: str, server: Server, thread: threading.Thread, tree: ProcessTree | None) -> bool:
+    """Stop the server by its signal, and after `STOP_S` all of its processes by SIGKILL.
 
-    Returns whether the first signal was enough.
+    Args:
+        pid_file: contains the server's process id.
+        server: names the signal.
+        thread: runs the server, and ends with its last process.
+        tree: the server's processes; None if it has ended. Workers may live longer than the process that started them.
+
+    Returns:
+        Whether the first signal was enough.
     """
     first = signal.Signals[server.stop]
     for number in (first, signal.SIGKILL):
-        deadline = time.monotonic() + STOP_S
-        sent = False
-        while thread.is_alive() and time.monotonic() < deadline:
-            text = Path(pid_file).read_text().strip()
-            if text.isdecimal() and not sent:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(text), number)
-                sent = True
-            thread.join(max(0.0, deadline - time.monotonic()) if sent else 0.01)
+        members = tree.members() if tree else []
+        main = int(Path(pid_file).read_text().strip() or 0)
+        for pid in members if number == signal.SIGKILL else [main] if main in members else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        thread.join(STOP_S)
         if not thread.is_alive():
             return number == first
     return False
