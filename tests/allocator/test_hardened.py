@@ -54,6 +54,10 @@ def test_a_write_behind_a_block_of_any_size_is_noticed(tell: Tell) -> None:
     assert told == {END: bugs}
 
 
+def test_a_write_behind_a_long_block_that_has_grown_is_refused(tell: Tell) -> None:
+    assert tell("grown") == (47, {})
+
+
 def test_a_write_before_a_block_is_noticed(tell: Tell) -> None:
     """It is the last of the neighbour's mark."""
     bugs, told = tell("underflow")

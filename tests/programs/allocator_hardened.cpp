@@ -11,8 +11,11 @@
 //   inside      freed at an address inside the block
 //   mismatch    every pair of malloc, new and new[] with another's free; delete of another size
 //   order       in how many classes the first eight blocks have ascending addresses: their order should be random
+//   grown       the byte behind a block above 1 MiB that realloc has made of one of 1 MiB, that the kernel shall
+//               write: it must refuse
 //   reuse       how often of 20,800 times malloc reuses the most recently freed block first
 #include <malloc.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -232,6 +235,14 @@ void order() {
   }
 }
 
+void grown() {
+  for (std::size_t size = (1U << 20U) + 65536; size < (4U << 20U); size += 65536) {
+    char* const block = hidden(static_cast<char*>(std::realloc(take(1U << 20U), size)));
+    bugs += getrandom(block + size, 1, 0) == 1 ? 0 : 1;  // the kernel writes there, if it can
+    std::free(block);
+  }
+}
+
 void reuse() {
   const auto again = [](std::size_t size) {
     char* const block = take(size);
@@ -258,7 +269,7 @@ int main(int argc, char** argv) {
     void (*run)();
   } kinds[] = {{"none", none},    {"overflow", overflow}, {"underflow", underflow}, {"late", late},
                {"double", twice}, {"race", race},         {"inside", inside},       {"mismatch", mismatch},
-               {"order", order},  {"reuse", reuse}};
+               {"order", order},  {"grown", grown},       {"reuse", reuse}};
   for (const auto& kind : kinds) {
     if (argc == 2 && std::strcmp(argv[1], kind.name) == 0) {
       kind.run();

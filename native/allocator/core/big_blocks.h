@@ -1,8 +1,9 @@
 // Allocates and frees blocks above the largest size class: spans of superblocks up to 1 MiB, and
 // large blocks with a mapping of their own.
 //
-// A longer block becomes a span, too, if free superblocks hold memory for it: otherwise a program
-// that frees small blocks and then allocates large ones would touch new memory.
+// A block up to 63 superblocks also becomes a span, or stays one when it grows, if free superblocks
+// hold memory for it: otherwise a program that frees small blocks and then allocates large ones would
+// touch new memory. Hardened builds give each such block a mapping, with a guard page.
 //
 // These blocks belong to no heap: all functions work on the pool and take its lock. After a call a
 // heap must call ThreadCache::update_region_bounds(), because the region may have begun or grown.
@@ -263,10 +264,11 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
     return nullptr;
   }
   const std::size_t length = superblock->length;
-  if (bytes > std::max(kLargestSpanBytes, length * kSuperblockBytes)) {
+  const std::size_t wanted = superblocks_for(bytes);
+  if (bytes > kLargestSpanBytes &&
+      (C::kSecure || (wanted > length && !Region::holds_memory_behind(superblock, length, wanted)))) {
     return nullptr;
   }
-  const std::size_t wanted = superblocks_for(bytes);
   if (wanted > length) {
     if (!region.grow(superblock, length, wanted)) {
       return nullptr;

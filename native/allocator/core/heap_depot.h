@@ -131,19 +131,18 @@ void Heap<C>::shrink_idle_depot() {
   }
 }
 
-// Before this heap obtains new memory from the kernel: empties its depot if that holds much, else
-// the depot of a thread that sleeps. Blocks of superblocks that other heaps own are sent at once:
+// Called before this heap obtains `bytes`. If they need new memory from the kernel, or memory in use would exceed its
+// peak: empties its depot if that holds much, else the depot of a thread that sleeps. Blocks of superblocks that other heaps own are sent at once:
 // they may be the last of these superblocks.
 template <Configuration C>
 void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
   DepotRecord* idle = nullptr;
   {
     const Pool::Guard guard(*pool_);
-    const Region& region = pool_->region;
-    if (region.has_free_memory() && !region.would_exceed_peak(bytes)) {
+    if (!pool_->region.needs_new_memory(bytes)) {
       return;
     }
-    const std::size_t much = region.statistics().used_bytes / 32;
+    const std::size_t much = pool_->region.statistics().used_bytes / 32;
     if (depot_.bytes() <= std::max(much, DepotLimit<C>::kMinBytes)) {
       idle = pool_->find_idle_depot(depot_, std::max(much / pool_->heaps(), DepotLimit<C>::kMinBytes));
       if (idle == nullptr) {

@@ -81,10 +81,13 @@ bool Heap<C>::refill(std::size_t class_number) {
     cache_.fill(class_number, list.first, list.count);
     return true;
   }
-  if (may_empty_depots() && owned_.must_start(class_number)) {
+  const std::size_t batch = cache_.batch_blocks(class_number);
+  const bool may_empty = may_empty_depots();
+  BlockChain blocks = owned_.refill(class_number, batch, !may_empty);
+  if (blocks.first == nullptr && may_empty) {
     empty_own_or_idle_depot(kSuperblockBytes);
+    blocks = owned_.refill(class_number, batch);
   }
-  const BlockChain blocks = owned_.refill(class_number, cache_.batch_blocks(class_number));
   cache_.update_region_bounds();
   if (blocks.first == nullptr) {
     return false;

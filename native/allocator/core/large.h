@@ -1,5 +1,5 @@
-// Large blocks: those above 1 MiB, or aligned to more than a superblock. Each has a mapping of its
-// own.
+// Large blocks: those above 1 MiB that do not become spans (big_blocks.h), or that are aligned to more
+// than a superblock. Each has a mapping of its own.
 //
 // A large block grows by moving page tables, not bytes (mremap). After a free, its memory is kept
 // for reuse as a range of addresses; a hardened build keeps the addresses in quarantine instead.

@@ -49,20 +49,10 @@ class OwnedSuperblocks {
   // Takes linked blocks of a class: the whole free list of a superblock, or else at most `batch`;
   // none: out of memory. The region may have grown: call ThreadCache::update_region_bounds(). It
   // takes no lock while the current superblock has blocks: a locked instruction waits until the
-  // processor's cache has received all that the program wrote before.
-  BlockChain refill(std::size_t class_number, std::size_t batch);
+  // processor's cache has received all that the program wrote before. `may_grow`: otherwise it also
+  // takes none if the region would need new memory.
+  BlockChain refill(std::size_t class_number, std::size_t batch, bool may_grow = true);
 
-  // Whether a refill of the class would take a superblock from the region. It takes the lock in the
-  // same case as refill(): a thread that reclaims may release every superblock but the current one.
-  [[nodiscard]] bool must_start(std::size_t class_number) {
-    const Superblock* const current = queues_.current(class_number);
-    if (current != nullptr && has_blocks(current)) {
-      return false;
-    }
-    const Guard guard(*this);
-    const Superblock* const first = queues_.first(class_number);
-    return first == nullptr || (first == current && first->next == nullptr);
-  }
   // How linked blocks of one class return.
   enum class Returned : std::uint8_t {
     kInRuns,     // neighbours in the list often belong to one superblock
@@ -171,7 +161,7 @@ class OwnedSuperblocks {
   bool requeue_or_release(Superblock* superblock);
   void release(Superblock* superblock);
   BlockChain take_blocks(Superblock* superblock, std::size_t batch);
-  Superblock* start_superblock(std::size_t class_number);
+  Superblock* start_superblock(std::size_t class_number, bool may_grow);
 
   platform::Lock lock_;
   std::uint32_t owner_;  // owner_tag() of the heap
@@ -186,7 +176,7 @@ class OwnedSuperblocks {
 };
 
 template <Configuration C>
-BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t batch) {
+BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t batch, bool may_grow) {
   Superblock* superblock = queues_.current(class_number);
   if (superblock != nullptr && has_blocks(superblock)) {
     return take_blocks(superblock, batch);
@@ -197,7 +187,7 @@ BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t bat
   }
   superblock = queues_.first(class_number);
   if (superblock == nullptr) {
-    superblock = start_superblock(class_number);
+    superblock = start_superblock(class_number, may_grow);
     if (superblock == nullptr) {
       return {};
     }
@@ -243,13 +233,15 @@ BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t 
 }
 
 template <Configuration C>
-Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
-  ++started_;
+Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool may_grow) {
   Superblock* superblock = nullptr;
   {
     const Pool::Guard guard(*pool_);
     if constexpr (C::kSecure) {
       pool_->start_hardening();
+    }
+    if (!may_grow && pool_->region.needs_new_memory(kSuperblockBytes)) {
+      return nullptr;
     }
     superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number),
                                     Classes::bytes(class_number) <= HugePages::kLargestBlockBytes);
@@ -262,6 +254,7 @@ Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number) {
       chunk_of(superblock)->bits_resident = true;
     }
   }
+  ++started_;
   if (pool_->threaded) {
     RemoteQueue::of(superblock).reset();
   }

@@ -118,6 +118,7 @@ Chunk* Region::fresh_chunk(bool huge) {
       return nullptr;
     }
     started_ms_ = settings.clock();
+    debt_ = debt_below_peak_ = {};  // of large blocks only, by a clock that did not begin with the process
   }
   if (bytes_ > 0 && mapped_bytes() + kChunkBytes > settings.limit_bytes) {
     return nullptr;  // chunks mapped ahead may exceed the limit by now
@@ -293,10 +294,13 @@ void Region::purge_above_allowance() {
 }
 
 void Region::purge_above_peak() {
-  const std::size_t held = held_count();
   peak_in_use_ = std::max(peak_in_use_, in_use());
+  const std::size_t held = held_count();
+  if (held <= allowance()) {
+    return;
+  }
   const std::size_t allowed = allowance(is_paid(debt_below_peak_) ? peak_in_use_ / 2 : peak_in_use_);
-  if (held > allowance() && in_use() + held > peak_in_use_ + allowed) {
+  if (in_use() + held > peak_in_use_ + allowed) {
     purge(in_use() + held - peak_in_use_ - allowed / 2);
   }
 }
@@ -359,6 +363,13 @@ void Region::count_reused(std::size_t bytes) {
   if (in_use() <= peak_in_use_) {
     debt_below_peak_.add(run, price);
   }
+}
+
+bool Region::holds_memory_behind(Superblock* first, std::size_t count, std::size_t wanted) {
+  const std::size_t index = index_in_chunk(first);
+  const std::uint64_t mask =
+      index + wanted > kSuperblocksInChunk ? 0 : mask_of(index + count, wanted - count);
+  return mask != 0 && (chunk_of(first)->dirty & mask) == mask;
 }
 
 bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {

@@ -30,10 +30,10 @@
 //
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
-// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves. If
+// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves. While
 // memory in use does not exceed its peak, such purges may be premature, too: the program replaces
-// spans at random, and free memory is in pieces. They are paid for in the same way, and the whole
-// allowance at the peak counts until then. A heap empties its depot before memory in use exceeds its
+// spans at random, and free memory is in pieces. Until all premature purges since then are paid for,
+// the whole allowance at the peak counts. A heap empties its depot before memory in use exceeds its
 // peak, since blocks in a depot count as memory in use.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
@@ -91,6 +91,8 @@ class Region {
   void give(Superblock* first, std::size_t count);
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
   bool grow(Superblock* first, std::size_t count, std::size_t wanted);
+  // Whether the superblocks behind a span, up to `wanted` in all, are free and hold memory.
+  [[nodiscard]] static bool holds_memory_behind(Superblock* first, std::size_t count, std::size_t wanted);
   // Purges all free superblocks and unmaps all freed large blocks. Returns whether there were any.
   bool purge_all();
 
@@ -149,10 +151,10 @@ class Region {
     HugePages::break_up(chunk, index_in_chunk(superblock) / (kSuperblocksInChunk / 2));
     open_.move(chunk, from);
   }
-  [[nodiscard]] bool has_free_memory() const { return dirty_count_ != 0 || large.kept_bytes() != 0; }
-  // Whether memory in use would exceed its peak if it grew by `bytes`.
-  [[nodiscard]] bool would_exceed_peak(std::size_t bytes) const {
-    return in_use() + (bytes + kSuperblockBytes - 1) / kSuperblockBytes > peak_in_use_;
+  // Whether `bytes` more need new memory from the kernel: there is no free memory, or memory in use
+  // would exceed its peak.
+  [[nodiscard]] bool needs_new_memory(std::size_t bytes) const {
+    return held_count() == 0 || in_use() + (bytes + kSuperblockBytes - 1) / kSuperblockBytes > peak_in_use_;
   }
   // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const;

@@ -1,6 +1,7 @@
 // Tests a heap's rules one by one, in several configurations. heap_model_test.cpp has random
 // operations.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -154,19 +155,40 @@ TYPED_TEST(HeapTest, ALargeBlockUsesMemoryThatIsFree) {
   this->give(next);
   const std::size_t bytes = 24 * kSuperblockBytes;
   auto* const block = static_cast<char*>(this->take(bytes));
-  if (TypeParam::kSecure) {
-    EXPECT_NE(block, span) << "it is in quarantine";
-    return;
-  }
   EXPECT_EQ(block, span);
   EXPECT_FALSE(this->heap.is_zero(block));
   EXPECT_EQ(this->heap.statistics().large_bytes, 0U);
   EXPECT_EQ(this->heap.resize(block, bytes - kSuperblockBytes), block);
-  EXPECT_EQ(this->heap.resize(block, bytes + 1), nullptr) << "belongs in a mapping";
+  EXPECT_EQ(this->heap.resize(block, bytes), block) << "the superblock behind it is free and holds memory";
+  EXPECT_EQ(this->heap.resize(block, bytes + 1), nullptr) << "the one behind that does not";
   void* const other = this->take(2 * bytes);
   EXPECT_FALSE(this->pool.region.contains(other)) << "not enough memory is free";
   this->give(block);
   this->give(other);
+}
+
+TYPED_TEST(HeapTest, TheLongestSpanGrowsOnlyIntoMemoryThatIsFree) {
+  void* const span = this->take(kLargestSpanBytes);
+  EXPECT_EQ(this->heap.resize(span, kLargestSpanBytes + kSuperblockBytes), nullptr);
+  void* const behind = this->take(10 * kSuperblockBytes);
+  std::memset(behind, 1, 10 * kSuperblockBytes);
+  this->give(behind);
+  EXPECT_EQ(this->heap.resize(span, kLargestSpanBytes + 4 * kSuperblockBytes), span);
+}
+
+TYPED_TEST(HeapTest, PrematurePurgesOfLargeBlocksAreForgottenWhenTheRegionStarts) {
+  const auto up_and_down = [this] {
+    std::array<void*, 16> blocks{};
+    std::ranges::generate(blocks, [this] { return this->take(8'000'000); });
+    std::ranges::for_each(blocks, [this](void* block) { this->give(block); });
+  };
+  for (int i = 0; i < 3; ++i) {
+    up_and_down();
+  }
+  this->take(100);
+  now_ms += 10'000;
+  up_and_down();
+  EXPECT_LE(this->pool.region.large.kept_bytes(), this->pool.region.settings.keep_bytes);
 }
 
 TYPED_TEST(HeapTest, SizesThatCannotBeAreRefused) {
