@@ -260,7 +260,7 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
     return block;
   }
   Superblock* const superblock = superblock_of(address);
-  if (bytes <= kLargestClassBytes || !begins_span(superblock, address)) {
+  if (bytes <= kLargestClassBytes || bytes > kChunkBytes || !begins_span(superblock, address)) {
     return nullptr;
   }
   const std::size_t length = superblock->length;

@@ -131,9 +131,9 @@ void Heap<C>::shrink_idle_depot() {
   }
 }
 
-// Called before this heap obtains `bytes`. If they need new memory from the kernel, or memory in use would exceed its
-// peak: empties its depot if that holds much, else the depot of a thread that sleeps. Blocks of superblocks that other heaps own are sent at once:
-// they may be the last of these superblocks.
+// Called before this heap obtains `bytes` from the region. If that needs new memory, it empties its
+// depot if that holds much, else the depot of a thread that sleeps. Blocks of superblocks that other
+// heaps own are sent at once: they may be the last of these superblocks.
 template <Configuration C>
 void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
   DepotRecord* idle = nullptr;

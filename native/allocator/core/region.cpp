@@ -118,7 +118,7 @@ Chunk* Region::fresh_chunk(bool huge) {
       return nullptr;
     }
     started_ms_ = settings.clock();
-    debt_ = debt_below_peak_ = {};  // of large blocks only, by a clock that did not begin with the process
+    premature_.start(started_ms_);
   }
   if (bytes_ > 0 && mapped_bytes() + kChunkBytes > settings.limit_bytes) {
     return nullptr;  // chunks mapped ahead may exceed the limit by now
@@ -299,7 +299,8 @@ void Region::purge_above_peak() {
   if (held <= allowance()) {
     return;
   }
-  const std::size_t allowed = allowance(is_paid(debt_below_peak_) ? peak_in_use_ / 2 : peak_in_use_);
+  const std::size_t allowed =
+      allowance(premature_.are_paid_below_peak(settings.clock()) ? peak_in_use_ / 2 : peak_in_use_);
   if (in_use() + held > peak_in_use_ + allowed) {
     purge(in_use() + held - peak_in_use_ - allowed / 2);
   }
@@ -323,45 +324,15 @@ void Region::purge(std::size_t count) {
   }
 }
 
-bool Region::may_purge() const { return is_paid(debt_); }
-
 void Region::count_purged(std::size_t bytes) {
   purged_bytes_ += bytes;
   ++purges_;
-  forget_old_purges(settings.clock());
-  purged_now_ += bytes;
+  premature_.add_purged(bytes, settings.clock(), settings.delay_ms);
 }
 
-// Forgets purges that are older than the delay.
-void Region::forget_old_purges(std::uint64_t now) {
-  const std::uint64_t half = settings.delay_ms / 2;
-  const std::uint64_t since = now - half_since_ms_;
-  if (since < half) {
-    return;
-  }
-  purged_before_ = since < 2 * half ? purged_now_ : 0;
-  purged_now_ = 0;
-  half_since_ms_ = now;
-}
-
-// Counts memory that was needed again soon after a purge.
 void Region::count_reused(std::size_t bytes) {
-  if (purged_now_ + purged_before_ == 0) {
-    return;
-  }
-  const std::uint64_t now = settings.clock();
-  forget_old_purges(now);
-  const std::size_t premature = std::min(bytes, purged_now_ + purged_before_);
-  const std::size_t before = std::min(premature, purged_before_);
-  purged_before_ -= before;
-  purged_now_ -= premature - before;
-  premature_bytes_ += premature;
-  const std::uint64_t run = now - started_ms_;
-  const std::uint64_t price = premature_bytes_ / kSuperblockBytes * kMsPerPrematurePurge;
-  premature_bytes_ %= kSuperblockBytes;
-  debt_.add(run, price);
-  if (in_use() <= peak_in_use_) {
-    debt_below_peak_.add(run, price);
+  if (premature_.may_be()) {
+    premature_.add_obtained(bytes, settings.clock(), settings.delay_ms, in_use() <= peak_in_use_);
   }
 }
 
@@ -425,7 +396,7 @@ bool Region::purge_all() {
   }
   while (large.drop_oldest() > 0) {
   }
-  purged_now_ = purged_before_ = 0;  // an explicit trim never counts as a premature purge
+  premature_.forget_purged();
   return any;
 }
 

@@ -54,15 +54,13 @@
 #include "large.h"
 #include "list.h"
 #include "open_chunks.h"
+#include "premature_purges.h"
 #include "superblock.h"
 
 namespace heapwright::alloc {
 
 class Region {
  public:
-  static constexpr std::uint64_t kMsPerPrematurePurge = 4;  // run time that pays for one superblock
-  static constexpr std::uint64_t kMaxSavedMs = 10'000;      // run time saved up for later purges
-
   struct Settings {
     std::size_t limit_bytes = SIZE_MAX;  // of the region and of large blocks together
     std::uint64_t delay_ms = 1000;
@@ -157,7 +155,7 @@ class Region {
     return held_count() == 0 || in_use() + (bytes + kSuperblockBytes - 1) / kSuperblockBytes > peak_in_use_;
   }
   // Whether premature purges are few enough to purge more.
-  [[nodiscard]] bool may_purge() const;
+  [[nodiscard]] bool may_purge() const { return premature_.are_paid(settings.clock()); }
   // Tells a reader in another process where the region's fields are.
   constexpr void describe(HeapLayout& layout) const {
     layout.region_base = &base_;
@@ -173,14 +171,6 @@ class Region {
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
   static constexpr std::size_t kDirtyToSearch = 32;   // as many as `keep_bytes` may hold by default
-
-  // The run time that pays for premature purges.
-  struct Debt {
-    std::uint64_t paid_at_ms = 0;  // of run time
-    void add(std::uint64_t run_ms, std::uint64_t price_ms) {
-      paid_at_ms = std::max(paid_at_ms, run_ms - std::min(run_ms, kMaxSavedMs)) + price_ms;
-    }
-  };
 
   bool start();
   bool start_at(std::uintptr_t base);
@@ -199,7 +189,6 @@ class Region {
   Superblock* take_empty(const SuperblockRequest& request);
   void look_at_next_chunk(std::uint64_t now);
   [[nodiscard]] std::uint64_t run_ms() const { return settings.clock() - started_ms_; }
-  [[nodiscard]] bool is_paid(const Debt& debt) const { return debt.paid_at_ms <= run_ms(); }
   Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   // In superblocks: memory in use, free memory, and how much may be free while so much is in use.
@@ -209,7 +198,6 @@ class Region {
   }
   [[nodiscard]] std::size_t allowance(std::size_t in_use) const;
   void purge(std::size_t count);  // so many superblocks of free memory, or all
-  void forget_old_purges(std::uint64_t now);
   void purge_around(Superblock* superblock);
 
   std::uintptr_t base_ = 0;
@@ -228,14 +216,7 @@ class Region {
   std::size_t dirty_count_ = 0;
   std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill
   std::uint64_t started_ms_ = 0;
-  // Bytes purged in the present half of `delay_ms` and in the one before: premature if they are
-  // needed again now.
-  std::size_t purged_now_ = 0;
-  std::size_t purged_before_ = 0;
-  std::uint64_t half_since_ms_ = 0;  // the beginning of the present half
-  Debt debt_;
-  Debt debt_below_peak_;             // of purges while memory in use did not exceed its peak
-  std::size_t premature_bytes_ = 0;  // not counted in the debts yet: less than a superblock
+  PrematurePurges premature_;
   std::size_t purged_bytes_ = 0;
   std::size_t purges_ = 0;
 };

@@ -188,7 +188,7 @@ TEST_F(RegionPurgeTest, RunTimePaysForPrematurePurges) {
   const std::size_t premature = kTwoChunks - dirty();
   give(take(kTwoChunks));
   ASSERT_EQ(dirty(), kTwoChunks);
-  test::now_ms += premature * Region::kMsPerPrematurePurge - 1;
+  test::now_ms += premature * PrematurePurges::kMsPerSuperblock - 1;
   give(take(kTwoChunks));
   EXPECT_EQ(dirty(), kTwoChunks);
   test::now_ms += 1;
@@ -202,10 +202,11 @@ TEST_F(RegionPurgeTest, UpAndDownCostsNoMoreThanWasEarned) {
   const std::uint64_t began = test::now_ms;
   for (int i = 0; i < 200; ++i) {
     give(take(100));
-    test::now_ms += 3 * Region::kMsPerPrematurePurge;
-    ASSERT_LE(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kMsPerPrematurePurge + 200);
+    test::now_ms += 3 * PrematurePurges::kMsPerSuperblock;
+    ASSERT_LE(purged_bytes() / kSuperblockBytes,
+              (test::now_ms - began) / PrematurePurges::kMsPerSuperblock + 200);
   }
-  EXPECT_GT(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / Region::kMsPerPrematurePurge / 2)
+  EXPECT_GT(purged_bytes() / kSuperblockBytes, (test::now_ms - began) / PrematurePurges::kMsPerSuperblock / 2)
       << "and it continues to purge";
 }
 
@@ -234,7 +235,7 @@ TEST_F(RegionPurgeTest, RunTimeIsSavedUpForAWhileOnly) {
   test::now_ms += 86'400'000;
   while (dirty() < kOnce) {
     ASSERT_LE(purged_bytes() / kSuperblockBytes,
-              Region::kMaxSavedMs / Region::kMsPerPrematurePurge + 2 * kOnce);
+              PrematurePurges::kMaxSavedMs / PrematurePurges::kMsPerSuperblock + 2 * kOnce);
     give(take(kOnce));
   }
 }
