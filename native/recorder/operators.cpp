@@ -30,15 +30,14 @@ namespace {
 }
 
 // Finds the next definition of an operator. RTLD_NEXT does not see a runtime that was loaded by
-// dlopen, so the runtimes are also looked up by name.
+// dlopen, so the runtimes are also looked up by name. The loader then replaces blocks that the
+// program's dlopen made. So its calls are recorded as the program's.
 struct Operator {
   const char* name;
   void* function = nullptr;
   bool runtime = false;  // it is libstdc++'s or libc++'s and calls malloc and free
 
   [[gnu::noinline, gnu::cold]] void find() {
-    ThreadState& self = self_state;
-    const InAllocator in_allocator(self);
     const sys::KeepErrno keep;
     void* symbol = dlsym(RTLD_NEXT, name);
     for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {

@@ -15,3 +15,10 @@ def test_paths_may_have_spaces(tmp_path: Path) -> None:
     found = bindings(tmp_path)
     assert found == [{(program, library), ("/lib/libc.so.6", library)}]
     assert others_than("/usr/lib/libjemalloc.so.2", found) == [library]
+
+
+def test_every_copy_of_glibc_is_glibc() -> None:
+    """A 32-bit program has its own, which reads the same variables."""
+    found = [{("/home/me/prog", "/usr/lib32/libc.so.6")}]
+    assert others_than("/usr/lib/x86_64-linux-gnu/libc.so.6", found) == []
+    assert others_than("/usr/lib/libjemalloc.so.2", found) == ["/usr/lib32/libc.so.6"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from heapwright.allocators.registry import find_allocators
+from tests import needs
+from tests.conftest import PROGRAMS
 
 from .conftest import Heapwright
 
@@ -96,3 +99,12 @@ def test_a_workloads_own_environment_is_checked(heapwright: Heapwright) -> None:
 def test_a_preset_says_what_it_lacks(heapwright: Heapwright) -> None:
     done = heapwright("tune", "--preset", "landscape", "--allocators", "exgen", "--", "true")
     assert (done.status, "this preset has no space for exgen" in done.err) == (2, True)
+
+
+def test_glibc_is_not_searched_in_a_musl_program(heapwright: Heapwright, tmp_path: Path) -> None:
+    prog = tmp_path / "prog"
+    subprocess.run([needs.command("musl-gcc"), "-o", prog, PROGRAMS / "mapping_calls.c"], check=True)
+    done = heapwright("tune", "--allocators", "glibc,exgen", "--budget", "2", "--study", "s.study", "--", str(prog))
+    assert done.status == 1
+    assert "glibc is not searched: glibc's settings do not reach prog: the C library of it is musl" in done.err
+    assert "no allocator can be searched in this program" in done.err

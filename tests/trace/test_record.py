@@ -174,6 +174,13 @@ def test_calls_of_a_library_that_is_loaded_twice_are_recorded(
     assert only(recorded(tmp_path, cases, "library", library)).calls() == once * 2
 
 
+def test_a_library_brings_the_runtime_of_cpp(cases: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    """The recorder looks for operator new late. The loader then frees a block of the program, and malloc reuses it."""
+    library = program("record_late_runtime", "-shared", "-fPIC", *PLAIN)
+    once = ["malloc 40001", "free 40001", "malloc 40002", "free 40002"]
+    assert only(recorded(tmp_path, cases, "library", library)).calls() == once * 2
+
+
 def test_before_constructors_and_after_main(cases: Path, tmp_path: Path) -> None:
     assert only(recorded(tmp_path, cases, "early")).calls() == ["malloc 40001", "realloc 40001 40002", "free 40002"]
 

@@ -75,11 +75,15 @@ def judge_takeover(allocator: Allocator, program: str, found: Bindings) -> tuple
 def others_than(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
     """Return the libraries whose malloc processes use instead; none if one process uses only this library's.
 
+    Each copy of glibc reads the same variables, so a 32-bit program's glibc is not another malloc than this machine's.
     A process that uses both began as a script and became the program by exec. Helpers that the script ran before, and
     that use this library's malloc, decide nothing then.
     """
     real = os.path.realpath(library)
-    seen = [providers(library, pairs) for pairs in found]
+    seen = [
+        {real if Path(real).name == Path(it).name == "libc.so.6" else it for it in providers(library, pairs)}
+        for pairs in found
+    ]
     became = any(real in bound and len(bound) > 1 for bound in seen)
     return [] if {real} in seen and not became else sorted({provider for bound in seen for provider in bound} - {real})
 

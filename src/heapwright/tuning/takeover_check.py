@@ -132,6 +132,9 @@ def _judged(
             trust_no=not allocator.preload,  # preloading the system's malloc is harmless
         )
         judged, why = judge_takeover(allocator, program, found)
+        barrier = None if found or allocator.preload or failure else find_barrier(program, allocator.name)
+        if barrier is not None:
+            return judged, barrier.why
         if why or judged is allocator:
             return judged, why or (failure if allocator.preload else "")
         allocator = judged
