@@ -113,7 +113,7 @@ LEFT_OUT = {
         "gunicorn may be missing, and serves until it is stopped",
     ),
     "record -o peak.hwt --sample 64 --after 10m --for 2m -- ./service": "the window begins after ten minutes",
-    "record -o peak.hwt --sample 64 --window-signal USR2 -- ./service": "nobody sends the signal",
+    "record -o peak.hwt --sample 64 --window-signal RTMAX -- ./service": "nobody sends the signal",
     "import heaptrack.prog.1234.zst -o prog.hwt": "tests/trace/test_import.py has heaptrack's files",
     **dict.fromkeys(
         (

@@ -75,7 +75,7 @@ def parse_signal(text: str) -> int:
     name = text.upper()
     found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
     if not isinstance(found, signal.Signals) or found in (signal.SIGKILL, signal.SIGSTOP):
-        raise UsageError(f"'{text}' is not a signal that a program can handle", "for example --window-signal USR2")
+        raise UsageError(f"'{text}' is not a signal that a program can handle", "for example --window-signal RTMAX")
     return int(found)
 
 
