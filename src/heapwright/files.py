@@ -15,19 +15,26 @@ _MAX_LINKS = 40  # as in the kernel
 
 
 @contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name `path` in errors: those of writing name no file, and those of a draft name the draft."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+@contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
     """Create an empty file with a random name beside `path`; rename it to `path` if the block succeeds.
 
     If `path` is a link, the file takes its place: another user may have put it there.
 
     Raises:
-        OSError: the file cannot be created or renamed. The error names `path`.
+        OSError: the file cannot be created. The error names `path`.
     """
-    try:
+    with _naming(path):
         made, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=path.suffix[:20], dir=path.parent)
-    except OSError as error:
-        error.filename = str(path)
-        raise
     os.close(made)
     draft = Path(name)
     try:
@@ -82,9 +89,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
     File names in a text may hold bytes that are not UTF-8; they are written as \\udcXX.
     """
     data = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
-    if is_stream(path):
-        with path.open("ab") as stream:  # keeps what was written to it before, if it is a file
-            stream.write(data)
-        return
-    with draft_of(path) as draft:
-        draft.write_bytes(data)
+    with _naming(path):
+        if is_stream(path):
+            with path.open("ab") as stream:  # keeps what was written to it before, if it is a file
+                stream.write(data)
+            return
+        with draft_of(path) as draft:
+            draft.write_bytes(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import errno
 import json
 import math
 import os
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.cli.common import write_json
+from heapwright.cli.output_files import output_folder
 from heapwright.files import write_whole
 
 
@@ -54,3 +57,29 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         write_whole(tmp_path / "none" / "r", "x")
     assert "none" in str(caught.value.filename)
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")  # as `write` does: without a name
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(Path("/dev/full"), "x")
+    assert caught.value.filename == "/dev/full"
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(tmp_path / "r", "x")
+    assert caught.value.filename == str(tmp_path / "r")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_to_write_into_is_checked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    assert output_folder(str(tmp_path / "new")) == tmp_path / "new"
+    assert output_folder(str(tmp_path)) == tmp_path
+    with pytest.raises(argparse.ArgumentTypeError, match="file is not a directory"):
+        output_folder(str(tmp_path / "file"))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for name in ("", "new"):
+        with pytest.raises(argparse.ArgumentTypeError, match="no files can be created in"):
+            output_folder(str(tmp_path / name))

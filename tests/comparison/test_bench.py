@@ -15,6 +15,7 @@ from heapwright.comparison.bench import Bencher, Suite, repeated, why_failed
 from heapwright.comparison.suite import BENCHMARKS, SUITES, choose_benchmarks
 from heapwright.errors import UsageError
 from heapwright.measure.meter import Run
+from heapwright.report.benchmarks import latex, markdown, text
 from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
@@ -127,6 +128,8 @@ def test_an_interrupted_suite_keeps_its_results() -> None:
     found = bench(Machine(mood))
     assert found.interrupted
     assert found.cells["server", "b", 1].medians["wall_s"] == 0.5
+    for page in (text(found, 200), markdown(found, []), latex(found, [])):
+        assert "Interrupted before its end: the figures are those of the runs made so far, at most 2 inter" in page
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ def test_options_choose_the_shared_library_the_name_and_the_hardened_build(heapw
     assert "libreaper.so" in run(heapwright.folder, "readelf", "-d", "plain").stdout
     assert heapwright("link", "--secure", "--", "g++", "plain.o", "-o", "plain").status == 0
     works_with(heapwright, "plain", "exgen-secure")
+    assert heapwright("link", "--secure", "--allocator", "reaper", "--", "g++", "plain.o", "-o", "plain").status == 0
+    works_with(heapwright, "plain", "reaper-secure")
 
 
 @pytest.mark.parametrize("soname", [[], ["-Wl,-soname,libother.so"]], ids=["no soname", "another soname"])
@@ -427,6 +429,7 @@ def test_inspect_refuses_bad_input_in_one_line(
         (("--pick", "time", "--", "g++", "x.o"), "--pick needs --study"),
         (("--options", "keep=1,foo=1", "--", "g++", "x.o"), "--options: not understood: 'foo=1' (known are limit=SIZE"),
         (("--options", "keep=x", "--", "g++", "x.o"), "--options: not understood: 'keep=x'"),
+        (("--allocator", "glibc", "--secure", "--", "g++", "x.o"), "only exgen and reaper have a hardened build"),
         (("--allocator", "glibc", "--options", "keep=1", "--", "g++", "x.o"), "can have options built in"),
         ((), "there is no command"),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import (
@@ -20,8 +19,8 @@ from heapwright.cli.common import (
     write_text,
     writes_stdout,
 )
-from heapwright.cli.output_files import file_or_stdout
-from heapwright.errors import INTERRUPTED, UsageError
+from heapwright.cli.output_files import file_or_stdout, output_folder
+from heapwright.errors import INTERRUPTED
 from heapwright.terminal_text import warn
 
 _FULL, _QUICK = (1, 2, 4, 8), (1, 2)
@@ -77,7 +76,7 @@ def add_parser(verbs: Any) -> None:
         metavar="FILE",
         help="write the tables as LaTeX (package booktabs); '-' writes to stdout",
     )
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="write figures as SVG into this directory")
+    parser.add_argument("--plots", type=output_folder, metavar="DIR", help="write figures as SVG into this directory")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run (default 60; quick: 10)")
     add_cluster_option(parser)
     add_output_options(parser)
@@ -109,10 +108,6 @@ def run(args: argparse.Namespace) -> int:
 
     writes_stdout(args)  # refuses two results
     benchmarks = choose_benchmarks(args.suite, args.quick)
-    if args.plots and args.plots.exists() and not args.plots.is_dir():
-        raise UsageError(f"--plots {args.plots} is not a directory", "name an existing directory, or leave --plots out")
-    if args.plots and not args.plots.absolute().parent.is_dir():
-        raise UsageError(f"--plots {args.plots}: there is no directory {args.plots.parent}", "create it first")
     args.threads = args.threads or list(_QUICK if args.quick else _FULL)
     args.rounds = args.rounds or (3 if args.quick else 5)
     allocators = repeated(chosen_allocators(args.allocators, repeats=True))

@@ -56,6 +56,22 @@ def json_file(text: str) -> str:
     return text
 
 
+def output_folder(text: str) -> Path:
+    """An argparse type: a folder to write into, which is made if it is missing.
+
+    Raises:
+        ArgumentTypeError: it is a file, or no file can be created in it or beside it.
+    """
+    path = Path(text)
+    if not path.is_dir():
+        if path.exists():
+            raise argparse.ArgumentTypeError(f"{text} is not a directory (name a directory)")
+        return output_file(text)
+    if not os.access(path, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text}: no files can be created in it")
+    return path
+
+
 @contextmanager
 def naming_stdout() -> Iterator[None]:
     """Name stdout in the error if it cannot be written. A closed pipe is no error of this kind."""

@@ -100,8 +100,12 @@ def _ours(name: str, request: LinkRequest, options: str, why: str) -> Choice:
 def _named(name: str, request: LinkRequest, options: str, why: str, left: str = "") -> Choice:
     from heapwright.experiment.configuration import DEFAULT
 
+    if request.secure and f"{name.removesuffix('-secure')}-secure" in OURS:
+        name = f"{name.removesuffix('-secure')}-secure"
     if name in OURS:
         return _ours(name, request, options, why)
+    if request.secure:
+        raise UsageError(f"only exgen and reaper have a hardened build, not {name}", "leave out --secure")
     if options:
         raise UsageError(f"only {', '.join(OURS)} can have options built in, not {name}", "leave out --options")
     if name in ("glibc", "none", DEFAULT):

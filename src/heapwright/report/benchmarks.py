@@ -82,7 +82,9 @@ def versions(suite: Suite) -> str:
 def caption(suite: Suite) -> str:
     """Return the caption of all tables: what their figures are, the allocators' versions and the machine."""
     host = suite.host
+    interrupted = "Interrupted before its end: the figures are those of the runs made so far, at most "
     return (
+        f"{interrupted if suite.interrupted else ''}"
         f"{suite.rounds} interleaved round{'s' if suite.rounds > 1 else ''}{', quick sizes' if suite.quick else ''}. "
         f"{suite.reference}: medians; others: ratios to it with 95% intervals from the same rounds, below 1 is less. "
         f"THP is {host['thp'] or 'n/a'} here; allocators that ask for huge pages are also measured without them"
@@ -222,8 +224,6 @@ def latex(suite: Suite, reproduce: Sequence[str]) -> str:
 def markdown(suite: Suite, reproduce: Sequence[str]) -> str:
     """Return all tables for a document, with the command that makes them again."""
     lines = [f"    {shlex.join(reproduce)}", "", caption(suite), ""]
-    if suite.interrupted:
-        lines += ["Interrupted before its end.", ""]
     lines += [
         "**Geometric means of the ratios, all benchmarks and threads**",
         "",
