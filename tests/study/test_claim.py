@@ -221,6 +221,7 @@ def test_a_finished_study_ships_its_recommended_pick(tuning: Callable[..., Tunin
     assert found["picks"]["time"]["confirmed"]["cpu_s"]["verdict"] == "better"
     assert found["picks"]["time"]["env"] == {"TOY": "toy.cache=0"}
     assert found["evaluations"] == len(view.evaluations)
+    assert found["baseline"]["p99_ms"] is None, "null where a value cannot be had, as in measure --json"
 
 
 def test_each_look_with_more_runs_doubles_p(tuning: Callable[..., Tuning]) -> None:

@@ -170,6 +170,18 @@ def test_an_objective_that_cannot_be_measured(tuning: Callable[..., Tuning]) -> 
     assert study.runs() == []
 
 
+@pytest.mark.parametrize(
+    ("metric", "hint"), [("p99_ms", "[server.load_metrics]"), ("energy_j", "RAPL"), ("cgroup_peak_bytes", "cgroup")]
+)
+def test_a_requirement_that_cannot_be_measured(tuning: Callable[..., Tuning], metric: str, hint: str) -> None:
+    """It is refused at once; the study goes on without the requirement."""
+    study = tuning(World(), options={**SHORT, "requires": (f"{metric} <= 1.05x",)})
+    with pytest.raises(HeapwrightError, match=rf"\({metric}\) cannot be measured here") as caught:
+        study.go()
+    assert hint in caught.value.hint
+    assert len(study.runs()) == 1, "a new requirement removes no runs of a study"
+
+
 def test_a_program_too_short_for_the_meter(tuning: Callable[..., Tuning]) -> None:
     world = World(effect=lambda _settings, _input: {"wall_s": 1e-3})
     study = tuning(world, options={**SHORT, "objectives": ("mean_heap_bytes",)})

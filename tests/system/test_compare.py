@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from heapwright.metrics import NUMERIC
 from tests import needs
 
 from .conftest import Heapwright
@@ -36,7 +37,9 @@ def test_each_allocator_has_a_row_in_every_format(
     assert reference["ratio"]["cpu_s"] == {"value": 1.0, "low": 1.0, "high": 1.0}
     # bump_malloc never frees: about 60 MB rather than 10.
     assert other["ratio"]["peak_rss_bytes"]["low"] > 3
-    for ratio in other["ratio"].values():
+    assert other["summary"].keys() == other["ratio"].keys() == set(NUMERIC), "null where a value cannot be had"
+    assert other["summary"]["p99_ms"] is other["ratio"]["p99_ms"] is None
+    for ratio in filter(None, other["ratio"].values()):
         assert ratio["low"] <= ratio["value"] <= ratio["high"]
     rows = list(csv.DictReader((heapwright.folder / "c.csv").open()))
     assert [r["allocator"] for r in rows].count("glibc") == 4

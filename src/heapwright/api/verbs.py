@@ -77,7 +77,7 @@ def compare(
             row["failure"],
             row["runs"],
             _summaries(row["summary"], row["runs"]),
-            {m: Ratio(*(_number(r[k]) for k in ("value", "low", "high"))) for m, r in row["ratio"].items()},
+            {m: Ratio(*(_number(r[k]) for k in ("value", "low", "high"))) for m, r in row["ratio"].items() if r},
         )
         for name, row in found["allocators"].items()
     }

@@ -189,8 +189,8 @@ def comparison_json(comparison: Comparison, command: Sequence[str]) -> dict[str,
             "env": row.allocator.env,
             "failure": row.failure or None,
             "runs": [{"round": n + 1, "input": i, **run.as_json()} for (n, i), run in row.runs.items()],
-            "summary": {m: dataclasses.asdict(s) for m, s in row.summary.items()},
-            "ratio": {m: _plain(r) for m, r in row.ratios.items()},
+            "summary": {m: dataclasses.asdict(s) if (s := row.summary.get(m)) else None for m in NUMERIC},
+            "ratio": {m: _plain(r) if (r := row.ratios.get(m)) else None for m in NUMERIC},
         }
     predicted = {"proven": False, **recordings_json(comparison.recordings)} if comparison.recordings else {}
     return {

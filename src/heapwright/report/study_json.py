@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heapwright.allocators.huge_pages import with_library
+from heapwright.metrics import NUMERIC
 from heapwright.report.recordings import recordings_json
 from heapwright.study.claim import headline, proven_by
 from heapwright.study.view import Confirmation, StudyView
@@ -88,7 +89,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         "prefix": {"seconds": view.prefix.seconds, "output": view.prefix.output} if view.prefix else None,
         "host": view.host,
         "meter": view.meter,
-        "baseline": {m: dataclasses.asdict(s) for m, s in view.baseline.items()},
+        "baseline": {m: dataclasses.asdict(s) if (s := view.baseline.get(m)) else None for m in NUMERIC},
         "picks": picks,
         "references": references,
         "matters": dataclasses.asdict(view.matters) if view.matters else None,

@@ -23,6 +23,7 @@ from heapwright.metrics import METRICS
 from heapwright.study import options as opt
 from heapwright.study.claim import already_zero_text, tree_sentence
 from heapwright.study.options import Options
+from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
 from heapwright.study.saving_bound import busiest_program
 from heapwright.tuning.managed import reachable
@@ -39,6 +40,8 @@ _HINTS = {
     "massif_peak_bytes": "it needs --massif emulation",
     "objective": "it needs a workload file with [objective]",
     "idle_rss_bytes": "it needs a workload file with 'idle = SECONDS' in its [server]",
+    "energy_j": "'heapwright doctor' says what RAPL lacks here",
+    "cgroup_peak_bytes": "it needs a command with a memory cgroup of its own",
 }
 _TOO_SHORT_S = 0.3  # the meter that polls reads every 10 ms, and later on a busy machine
 _LOAD_HINT = "it needs a workload file with [server.load_metrics] that reads it from the load's output"
@@ -48,8 +51,8 @@ def calibrate(session: Session) -> None:
     """Run the default alone; set the session's executor, threads, noise, objectives and plan.
 
     Raises:
-        HeapwrightError: the program does not work by itself, an objective cannot be measured, or the settings of the
-            only allocator cannot reach the program.
+        HeapwrightError: the program does not work by itself, a metric cannot be measured, or the settings
+            of the only allocator cannot reach the program.
     """
     if not session.charged_before("start"):
         session.prepare()
@@ -61,7 +64,7 @@ def calibrate(session: Session) -> None:
     runs: list[StoredRun] = []
     for input_ in session.workload.inputs:
         runs += session.blocks.measure(Phase.CALIBRATE, 0, [session.default], [input_])
-        _check_objectives(session, runs[-1])
+        _check_measured(session, runs[-1])
     _drop_outputs_from_identity(session)
     _choose_objectives(session, runs)
     if not _drop_unreachable_allocators(session, runs):
@@ -126,12 +129,15 @@ def _measure_noise(session: Session, runs: Sequence[StoredRun]) -> None:
     session.noise = tuple(noises)
 
 
-def _check_objectives(session: Session, run: StoredRun) -> None:
-    """Refuse an objective that the run could not measure."""
-    for key in session.options.objectives:
+def _check_measured(session: Session, run: StoredRun) -> None:
+    """Refuse an objective, or a requirement of the program, that the run could not measure."""
+    objectives = session.options.objectives
+    required = requirements_of(session.options) if session.recordings is None else ()
+    for key in [*objectives, *(r.metric for r in required)]:
         if run.metrics.get(key) is None:
-            session.store.forget_runs()  # without an objective they are useless
-            usual = "'heapwright doctor' tells why; choose another with --minimize"
+            if key in objectives:
+                session.store.forget_runs()  # without an objective they are useless
+            usual = "'heapwright doctor' tells why; choose another metric"
             if METRICS[key].of_load:
                 usual = _LOAD_HINT
             elif (run.metrics.get("wall_s") or 0.0) < _TOO_SHORT_S and session.options.meter != "ptrace":
