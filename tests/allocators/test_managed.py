@@ -46,10 +46,10 @@ def test_static_programs_are_managed(program: Callable[..., Path]) -> None:
     assert (found.runtime, found.reach) == ("", "none")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root makes a program of another user")
 def test_no_setting_reaches_a_program_with_the_rights_of_another_user(
     program: Callable[..., Path], tmp_path: Path
 ) -> None:
+    needs.root("a program of another user")
     privileged = tmp_path / "prog"
     shutil.copy(program("mapping_calls"), privileged)
     os.chown(privileged, 65534, -1)

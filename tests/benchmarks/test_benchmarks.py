@@ -33,7 +33,7 @@ def result(name: str, *words: str, **env: str) -> dict[str, Any]:
 
 
 def test_all_are_installed() -> None:
-    assert len(NAMES) == 15
+    assert len(NAMES) == 16
 
 
 @pytest.mark.parametrize("threads", [1, 3])

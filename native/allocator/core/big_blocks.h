@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "block_marks.h"
+#include "inlining.h"
 
 namespace heapwright::alloc {
 
@@ -63,7 +64,7 @@ class BigBlocks {
   static std::size_t superblocks_for(std::size_t bytes) {
     return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   }
-  Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
+  HEAPWRIGHT_COLD Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
   bool claim_span(Superblock* span);
   void give_span(Superblock* span);
   void quarantine_span(Superblock* span);

@@ -90,6 +90,7 @@
 #include "big_blocks.h"
 #include "depot.h"
 #include "depot_limit.h"
+#include "inlining.h"
 #include "quarantine.h"
 #include "remote_frees.h"
 #include "statistics.h"
@@ -284,7 +285,7 @@ class Heap {
   void empty_depot();
   void empty_depot(std::size_t class_number);
   void empty_depot_of(DepotRecord& record);
-  void empty_own_or_idle_depot(std::size_t bytes);
+  HEAPWRIGHT_COLD void empty_own_or_idle_depot(std::size_t bytes);
   // Whether there may be a depot for empty_own_or_idle_depot(). Needs no lock.
   [[nodiscard]] bool may_empty_depots() const {
     return pool_->has_depots() || depot_.bytes() > DepotLimit<C>::kMinBytes;

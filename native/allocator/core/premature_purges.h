@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "config.h"
+#include "inlining.h"
 
 namespace heapwright::alloc {
 
@@ -25,7 +26,8 @@ class PrematurePurges {
   // Whether memory that is obtained now may have been purged too early.
   [[nodiscard]] bool may_be() const { return purged_now_ + purged_before_ != 0; }
   // `bytes` were obtained from the kernel. `below_peak`: memory in use does not exceed its peak.
-  void add_obtained(std::size_t bytes, std::uint64_t now, std::uint64_t delay_ms, bool below_peak) {
+  HEAPWRIGHT_COLD void add_obtained(std::size_t bytes, std::uint64_t now, std::uint64_t delay_ms,
+                                    bool below_peak) {
     forget_old(now, delay_ms);
     const std::size_t premature = std::min(bytes, purged_now_ + purged_before_);
     const std::size_t before = std::min(premature, purged_before_);

@@ -51,6 +51,7 @@
 #include "../platform/platform.h"
 #include "heap_layout.h"
 #include "huge_pages.h"
+#include "inlining.h"
 #include "large.h"
 #include "list.h"
 #include "open_chunks.h"
@@ -84,13 +85,14 @@ class Region {
   // none. `small`: its blocks are small enough for huge pages (HugePages::kLargestBlockBytes).
   Superblock* take(std::size_t count, std::uint8_t number = 0, bool small = false);
   // Takes `count` neighbouring free superblocks that hold memory; nullptr: there are not so many together.
-  Superblock* take_dirty(std::size_t count);
+  HEAPWRIGHT_COLD Superblock* take_dirty(std::size_t count);
   // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
   bool grow(Superblock* first, std::size_t count, std::size_t wanted);
   // Whether the superblocks behind a span, up to `wanted` in all, are free and hold memory.
-  [[nodiscard]] static bool holds_memory_behind(Superblock* first, std::size_t count, std::size_t wanted);
+  [[nodiscard]] HEAPWRIGHT_COLD static bool holds_memory_behind(Superblock* first, std::size_t count,
+                                                                std::size_t wanted);
   // Purges all free superblocks and unmaps all freed large blocks. Returns whether there were any.
   bool purge_all();
 
@@ -140,7 +142,7 @@ class Region {
   void purge_above_peak();
   void purge_above_allowance();
   // Record that other code has purged memory, or has obtained memory from the kernel again.
-  void count_purged(std::size_t bytes);
+  HEAPWRIGHT_COLD void count_purged(std::size_t bytes);
   void count_reused(std::size_t bytes);
   // Must be called before pages of a superblock are purged.
   void before_purge(const Superblock* superblock) {
