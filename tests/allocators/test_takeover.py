@@ -19,6 +19,6 @@ def test_paths_may_have_spaces(tmp_path: Path) -> None:
 
 def test_every_copy_of_glibc_is_glibc() -> None:
     """A 32-bit program has its own, which reads the same variables."""
-    found = [{("/home/me/prog", "/usr/lib32/libc.so.6")}]
+    found = [{("/prog", "/usr/lib32/libc.so.6")}]
     assert others_than("/usr/lib/x86_64-linux-gnu/libc.so.6", found) == []
     assert others_than("/usr/lib/libjemalloc.so.2", found) == ["/usr/lib32/libc.so.6"]

@@ -32,8 +32,9 @@
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
 // the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves. While
 // memory in use does not exceed its peak, such purges may be premature, too: the program replaces
-// spans at random, and free memory is in pieces. Until all premature purges since then are paid for,
-// the whole allowance at the peak counts. A heap empties its depot before memory in use exceeds its
+// spans at random, and free memory is in pieces. All
+// premature purges at such times are a debt of their own. Until it is paid, the whole allowance at
+// the peak counts. A heap empties its depot before memory in use exceeds its
 // peak, since blocks in a depot count as memory in use.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,

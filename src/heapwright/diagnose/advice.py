@@ -84,7 +84,7 @@ class Advice(NamedTuple):
 
 _TUNE = "`heapwright tune` with a load, or `heapwright compare`, which tries other mallocs"
 # A debugger can end a system call that the program waits in with an error, and so the program. In a thread of Go
-# or Rust code, gdb expects an expression of that language.
+# code, gdb expects an expression of Go.
 _TRIM = (
     "malloc_trim(0) at idle times (to try it on an instance that may fail:"
     " gdb -p PID -batch -ex 'set language c' -ex 'call (int)malloc_trim(0)')"
