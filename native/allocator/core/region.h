@@ -30,12 +30,11 @@
 //
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
-// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves. While
-// memory in use does not exceed its peak, such purges may be premature, too: the program replaces
-// spans at random, and free memory is in pieces. All
-// premature purges at such times are a debt of their own. Until it is paid, the whole allowance at
-// the peak counts. A heap empties its depot before memory in use exceeds its
-// peak, since blocks in a depot count as memory in use.
+// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves. Such
+// purges may be premature, too, if the program replaces spans at random, so that free memory is in
+// pieces. Premature purges while memory in use does not exceed its peak are a debt of their own.
+// Until it is paid, the whole allowance at the peak counts. A heap empties its depot before memory in
+// use exceeds its peak, since blocks in a depot count as memory in use.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
 // wholly free chunks are purged first.
