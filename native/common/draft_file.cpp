@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -11,7 +12,12 @@ namespace heapwright {
 
 int DraftFile::create(const std::string& path, mode_t mode) {
   discard();
-  std::string draft = path + "." + std::to_string(::getpid()) + ".part";
+  // With the draft's suffix, a name has at most 255 bytes. The ends of names differ: t and t.threads.
+  constexpr std::size_t kMaxName = 200;
+  const std::size_t slash = path.rfind('/') + 1;  // 0 if there is none
+  const std::size_t name = std::max(slash, path.size() - std::min(path.size(), kMaxName));
+  std::string draft =
+      path.substr(0, slash) + path.substr(name) + "." + std::to_string(::getpid()) + ".part";
   (void)::unlink(draft.c_str());
   const int file = ::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file >= 0) {

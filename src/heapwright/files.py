@@ -24,6 +24,16 @@ def _naming(path: Path) -> Iterator[None]:
         raise
 
 
+def draft_prefix(path: Path) -> str:
+    """Return how names of temporary files beside `path` begin: short enough for any file system (255 bytes a name)."""
+    return f".{_cut(path.name, 100)}."
+
+
+def _cut(name: str, size: int) -> str:
+    """Return the beginning of a name, at most `size` bytes and only whole characters."""
+    return os.fsencode(name)[:size].decode(errors="ignore")
+
+
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
     """Create an empty file with a random name beside `path`; rename it to `path` if the block succeeds.
@@ -34,7 +44,7 @@ def draft_of(path: Path) -> Iterator[Path]:
         OSError: the file cannot be created. The error names `path`.
     """
     with _naming(path):
-        made, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=path.suffix[:20], dir=path.parent)
+        made, name = tempfile.mkstemp(prefix=draft_prefix(path), suffix=_cut(path.suffix, 20), dir=path.parent)
     os.close(made)
     draft = Path(name)
     try:

@@ -242,6 +242,17 @@ def test_a_missing_study_or_folder_is_an_error(path: Path) -> None:
         open_writable_study(path.parent)
 
 
+def test_a_path_that_sqlite_cannot_open_is_named_as_the_cause(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["d" * 200] * 3)
+    folder.mkdir(parents=True)
+    size = len(str(folder / "s.study"))
+    for verb in (open_writable_study, read_study):
+        (folder / "s.study").touch()
+        with pytest.raises(HeapwrightError, match=f"has {size} bytes; SQLite can open 504$") as caught:
+            verb(folder / "s.study")
+        assert caught.value.status == 2
+
+
 # disks
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from heapwright.trace.pack import pack
-from heapwright.trace.record import SUFFIX, recording_environment
+from heapwright.trace.raw_files import SUFFIX
+from heapwright.trace.record import recording_environment
 from tests import needs
 from tests.conftest import PROGRAMS
 from tests.processes import alive, wait_for

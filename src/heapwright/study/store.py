@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from heapwright.allocators.space_spec import VARIABLE
-from heapwright.errors import HeapwrightError
+from heapwright.errors import HeapwrightError, UsageError
 from heapwright.experiment.configuration import Config
 from heapwright.experiment.records import PhaseStart, StoredRun
 from heapwright.measure.parts import Breakdown
@@ -91,6 +91,7 @@ def trace_folder(path: Path) -> Path:
     return path.with_name(f"{path.name}.traces")
 
 
+_MAX_PATH = 504  # bytes: SQLite's limit of 512, less what it appends to the name
 FOLDERS = (reference_folder, trace_folder)
 
 
@@ -354,6 +355,20 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
+def _check_length(path: Path) -> None:
+    """Fails if SQLite cannot open a path because of its length.
+
+    Raises:
+        UsageError: the path is too long.
+    """
+    size = len(os.fsencode(path.resolve()))
+    if size > _MAX_PATH:
+        raise UsageError(
+            f"the path of the study {path} has {size:,} bytes; SQLite can open {_MAX_PATH}",
+            "name a file in another folder with --study",
+        )
+
+
 def open_writable_study(path: Path) -> Store:
     """Opens a study for writing, made if new.
 
@@ -361,6 +376,7 @@ def open_writable_study(path: Path) -> Store:
         HeapwrightError: not a study, another version's, in use by another process, or not writable.
     """
     new = not path.exists()
+    _check_length(path)
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -405,6 +421,7 @@ def read_study(path: Path) -> Store:
     """
     if not path.is_file():
         raise HeapwrightError(f"no such study: {path}", "'heapwright tune -- CMD' makes one")
+    _check_length(path)
     db = connect_read_only(path)
     try:
         if not check_schema(path, db):

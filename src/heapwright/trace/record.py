@@ -15,8 +15,6 @@ import os
 import re
 import shlex
 import shutil
-import struct
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,12 +29,20 @@ from heapwright.allocators.space_spec import preloading
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
+from heapwright.trace.raw_files import (
+    SUFFIX,
+    check_writable,
+    executable,
+    first_word,
+    packing_folder,
+    process_ids,
+    raw_folder,
+)
 from heapwright.trace.sampling import LIBRARY, Sampling
 from heapwright.trace.watched_command import recording_processes, run_command
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input
 
-SUFFIX = ".recording"
 RECORDER = "libheapwright-record.so"
 COMPLETE = Sampling()
 # Of an outer recording; its other variables hold for an inner one too.
@@ -45,11 +51,6 @@ _OWN_VARIABLES = {
     for name in ("PARENT", "SAMPLE", "MAX_SIZE", "MAX_COST", "AFTER", "FOR", "WINDOW_SIGNAL")
 }
 _OF_PROCESS = re.compile(r"\d+(-\d+)?\.hwt")  # a trace in `others_folder`
-# native/raw_format/format.h: magic, version, block_bytes, clock, page_size, pid, parent …;
-# allocator at 128, executable at 640, the words of the command from 1668 on.
-_RAW_START = struct.Struct("<QIIIIQQ")
-_RAW_EXECUTABLE = slice(640, 640 + 1024)
-_RAW_COMMAND = slice(1668, 1668 + 4096)  # enough for the first word
 _TITLE = re.compile(r"-|.*[\s:]")  # of a login shell, or a title that the process has given itself
 
 
@@ -278,7 +279,7 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
     barrier = find_barrier(program)
     if barrier is not None and barrier.certain:
         raise HeapwrightError(barrier.why, barrier.instead)
-    folder = Path(tempfile.mkdtemp(prefix=f".{trace.name}.", suffix=SUFFIX, dir=trace.parent))
+    folder = raw_folder(trace)
     try:
         status, failure = run(folder)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
@@ -287,7 +288,10 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
             raise
         raise _kept(folder, trace, "the recording ended early", error) from None
     if not any(folder.glob("*.raw")):
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            check_writable(folder)  # the disk may have become full meanwhile
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         raise nothing_recorded(program, status)
     running = recording_processes(folder)
     return RecordedCommand(status, recover(folder, trace, program, status, running), failure, running)
@@ -326,10 +330,10 @@ def recover(
             f"the folder of a recording is called .TRACE.*{SUFFIX}, beside the future trace",
         )
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{trace.name}.", suffix=".packing", dir=trace.parent) as packing:
-            drafts = [_Draft(raw, Path(packing) / f"{raw.stem}.hwt") for raw in raws]
+        with packing_folder(trace) as packing:
+            drafts = [_Draft(raw, packing / f"{raw.stem}.hwt") for raw in raws]
             drafts.sort(key=lambda draft: -draft.packed.events)
-            empty = not any(draft.packed.allocations for draft in drafts if not own or _executable(draft.raw) != own)
+            empty = not any(draft.packed.allocations for draft in drafts if not own or executable(draft.raw) != own)
             result = [] if empty else _place_all(drafts, trace, running)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         raise _kept(folder, trace, "the recordings could not be packed", error) from None
@@ -347,6 +351,10 @@ def recover(
                 " signal itself, choose another one, such as RTMAX"
             )
             raise HeapwrightError(f"nothing was recorded: {late.rpartition(': ')[2]}", hint, status or 1)
+        stopped = next((draft.warning for draft in drafts if "recording stopped" in draft.warning), "")
+        if stopped:
+            why = "nothing was recorded, because the " + stopped[stopped.index("recording stopped") :]
+            raise HeapwrightError(why, "free some space, or record on another disk", status or 1)
         raise nothing_recorded(program, status)
     return result
 
@@ -374,19 +382,6 @@ def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
         why, hint = "no call of malloc was seen", "it may have an allocator of its own, or need none"
     of = f" of {Path(program).name}" if program else ""
     return HeapwrightError(f"nothing was recorded{of}: {why}", hint, status or 1)
-
-
-def _start(raw: Path) -> bytes:
-    with raw.open("rb") as file:
-        return file.read(_RAW_COMMAND.stop)
-
-
-def _executable(raw: Path) -> str:
-    return _text(_start(raw)[_RAW_EXECUTABLE])
-
-
-def _text(field: bytes) -> str:
-    return field.split(b"\0", 1)[0].decode(errors="replace")
 
 
 def program_name(executable: str, word: str) -> str:
@@ -429,11 +424,11 @@ def _place_all(drafts: Sequence[_Draft], trace: Path, running: Collection[int]) 
 def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProcess:
     """Renames a packed trace and returns its process."""
     raw, packed = draft.raw, draft.packed
-    pid, parent = _RAW_START.unpack_from(_start(raw))[5:7]
-    raw_bytes, executable = raw.stat().st_size, _executable(raw)
-    program = program_name(executable, _text(_start(raw)[_RAW_COMMAND]))
+    pid, parent = process_ids(raw)
+    raw_bytes, file = raw.stat().st_size, executable(raw)
+    program = program_name(file, first_word(raw))
     draft.trace.replace(name)
     warning = draft.warning.removeprefix(f"{raw}: ")
     if pid in running and packed.cut_short:  # nothing has killed it
         warning = f"process {pid} still runs; its trace ends here"
-    return RecordedProcess(name, raw_bytes, pid, parent, executable, program, packed, warning)
+    return RecordedProcess(name, raw_bytes, pid, parent, file, program, packed, warning)

@@ -28,6 +28,7 @@ from heapwright.metrics import METRICS
 from heapwright.study.store import Store
 from heapwright.trace import record
 from heapwright.trace.info import Info, read_info
+from heapwright.trace.raw_files import SUFFIX, check_writable, raw_folder
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
@@ -74,7 +75,7 @@ def record_inputs(
     field = "recorded_beside" if runtime_setting else "recorded"
     every: dict[str, Any] = dict(getattr(store.meta, field))
     store.traces.mkdir(exist_ok=True)
-    for unfinished in store.traces.glob(f".*{record.SUFFIX}"):  # left by a killed session; we hold the lock
+    for unfinished in store.traces.glob(f".*{SUFFIX}"):  # left by a killed session; we hold the lock
         shutil.rmtree(unfinished, ignore_errors=True)
     for input_ in inputs:
         key = f"{runtime_setting}/{input_.name}" if runtime_setting else input_.name
@@ -109,13 +110,14 @@ def record_input(
     Raises:
         HeapwrightError: it cannot be recorded; the message says why.
     """
-    folder = Path(tempfile.mkdtemp(prefix=".", suffix=record.SUFFIX, dir=trace.parent))
+    folder = raw_folder(trace)
     began = time.monotonic()
     try:
         outcome = record.run_recorded(executor, input_, folder, allocator)
         if outcome.failure:
             raise HeapwrightError(f"it does not run while it is recorded: {outcome.failure}")
         if not any(folder.glob("*.raw")):
+            check_writable(folder)
             raise record.nothing_recorded(workload.program(input_))
         processes = record.recover(folder, trace, workload.program(input_))
     finally:
