@@ -36,9 +36,15 @@ def visible(text: str, keep: str = "") -> str:
     return _UNFIT.sub(picture, text)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: '1 run', '2,000 runs'."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: '1 run', '2,000 runs'.
+
+    Args:
+        count: the number.
+        noun: one thing.
+        plural: several things; empty: the noun with an s.
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def say(text: str) -> None:

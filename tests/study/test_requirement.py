@@ -163,3 +163,15 @@ def test_all_numbers_have_a_scale() -> None:
     for metric in map(METRICS.get, NUMERIC):
         assert metric is not None
         assert parse_requirement(f"{metric.key} <= 3").bound == 3
+
+
+@pytest.mark.parametrize("evaluations", [24, 4])
+def test_a_requirement_that_nothing_meets_is_named(
+    evaluations: int, tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger budget is no advice then, even if few settings were tried."""
+    claim = study(tuning, served(monkeypatch), "p99 <= 1 ms", evaluations=evaluations).go().claim
+    assert "settings ran, and none meets the requirement p99 <= 1 ms. Nearest: " in claim
+    assert ", with p99 = " in claim
+    assert claim.startswith("Keep the default: ")
+    assert "--budget" not in claim

@@ -13,6 +13,7 @@ from heapwright.experiment.resolution import resolution
 from heapwright.experiment.stats import mean_ranks
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
+from heapwright.terminal_text import counted
 from heapwright.units import percent
 
 RANK = 0.6  # replays are not used if Spearman's correlation is below this
@@ -43,7 +44,7 @@ class Check:
         """Why the search must not rely on replays, or empty."""
         return "; ".join(
             f"replays rank {METRICS[a.metric].label} in another order than the program (rank correlation {a.rank:+.2f}"
-            f" over {len(a.pairs)} settings)"
+            f" over {counted(len(a.pairs), 'setting')})"
             for a in self.by_objective
             if a.verdict == "fails" and a.rank is not None
         )

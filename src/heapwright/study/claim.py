@@ -7,10 +7,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.configuration import DEFAULT, Config
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
+from heapwright.study.requirement import Requirement
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
+from heapwright.terminal_text import counted
 from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import error_sentence, memory_sentence, time_sentence
 from heapwright.units import percent, show_budget
@@ -101,8 +104,8 @@ def _basis(tested: Sequence[Confirmation], inputs: int, margin: float, part: str
     ps = [c.p for c in tested if c.verdict in ("better", "worse") and c.p is not None]
     p = f", Holm-adjusted p {'< 0.001' if max(ps) < 0.001 else f'= {max(ps):.3f}'}" if ps else ""
     if p and earlier_looks:
-        p += f" (with {earlier_looks} earlier look{'s' if earlier_looks > 1 else ''} at results)"
-    return f"95% intervals from {pairs} fresh interleaved pairs{over}{p}, margin ±{100 * margin:g}%"
+        p += f" (with {counted(earlier_looks, 'earlier look')} at results)"
+    return f"95% intervals from {counted(pairs, 'fresh interleaved pair')}{over}{p}, margin ±{100 * margin:g}%"
 
 
 def proven_by(pick: Pick, verified: Mapping[str, Any] | None) -> bool:
@@ -198,6 +201,25 @@ def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str
     return f"Nothing is proven: the time budget left no time for a confirmation ({pairs}). Give a larger --budget."
 
 
+def unmet_claim(requires: Sequence[Requirement], tried: Sequence[Candidate]) -> str:
+    """The claim of a study of which no setting meets the requirements: which comes nearest; empty if one meets them.
+
+    Args:
+        requires: the requirements.
+        tried: all settings that the search measured.
+    """
+    measured = [c for c in tried if not c.failure and all(r.value_of(c) is not None for r in requires)]
+    if not requires or not measured or any(all(r.excess(c) == 0 for r in requires) for c in measured):
+        return ""
+    nearest = min(measured, key=lambda c: sum(r.excess(c) for r in requires))
+    names = f"requirement{'s' if requires[1:] else ''} {' and '.join(r.shown for r in requires)}"
+    has = " and ".join(f"{METRICS[r.metric].short} = {r.value_shown(nearest)}" for r in requires)
+    return (
+        f"Keep the default: {counted(len(measured), 'setting')} ran, and none meets the {names}."
+        f" Nearest: {named(nearest.config)}, with {has}."
+    )
+
+
 def study_claim(
     picks: Mapping[PickName, Pick],
     objectives: Sequence[str],
@@ -205,6 +227,7 @@ def study_claim(
     too_short: Mapping[str, float] | None = None,
     predicted: str = "",
     no_prediction: str = "",
+    unmet: str = "",
 ) -> str:
     """The study's claim in one sentence. Before the end of the confirmation it says that nothing is proven yet.
 
@@ -217,6 +240,7 @@ def study_claim(
             of configurations that were replayed) and `enough_s` (seconds of a sufficient time budget).
         predicted: the prediction of replays, as a phrase, if no proof was possible.
         no_prediction: why replays predict nothing, or empty.
+        unmet: the claim if no setting meets the requirements (`unmet_claim`), or empty.
     """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
@@ -227,6 +251,8 @@ def study_claim(
         return (
             f"Keep the default: {pick.objection}. 'heapwright apply STUDY --pick {pick.name}' prints it all the same."
         )
+    if best is None and unmet:
+        return unmet
     if best is None and too_short is not None:
         return _unproven(too_short, predicted, no_prediction)
     if best is None:

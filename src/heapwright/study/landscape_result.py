@@ -11,6 +11,7 @@ from heapwright.experiment.stats import (
 )
 from heapwright.metrics import METRICS
 from heapwright.study.axes import SweptAxis
+from heapwright.terminal_text import counted
 
 
 @dataclass(frozen=True)
@@ -124,5 +125,5 @@ def landscape_claim(landscape: LandscapeResult) -> str:
     gain, low, high = (100 * (1 - r) for r in (ratio.value, ratio.high, ratio.low))
     return (
         f"A landscape of {where}: best at {at}, {gain:.1f}% below the default [{low:.1f}, {high:.1f}]"
-        f" in {pairs} fresh pairs."
+        f" in {counted(pairs, 'fresh pair')}."
     )

@@ -29,6 +29,7 @@ from heapwright.study.claim import (
     single_claim,
     study_claim,
     tree_sentence,
+    unmet_claim,
     with_time_objection,
     with_verdict,
 )
@@ -181,7 +182,7 @@ def view_of(store: Store) -> StudyView:
         evaluations=evaluations,
         front=front,
         picks=picks,
-        claim=landscape_claim(landscape) if landscape else _claim(store, picks, options, recordings),
+        claim=landscape_claim(landscape) if landscape else _claim(store, picks, recordings, candidates),
         series=_series(runs, default, picks),
         hazards=hazards_of(picks, params.of_allocators, params.of_runtimes, runs, meta.host),
         warnings=[
@@ -302,13 +303,17 @@ def _extra_spaces(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, 
     return with_tried(stored, {key for e in evaluations for key in e.config.settings})
 
 
-def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recordings: Recordings | None) -> str:
+def _claim(
+    store: Store, picks: Mapping[PickName, Pick], recordings: Recordings | None, searched: Mapping[int, Candidate]
+) -> str:
     """The claim of a study that is not a landscape, in one sentence; of recordings with the error and the next step."""
-    meta = store.meta
+    meta, options = store.meta, store.meta.study_options
     if meta.managed.get("reach") == "none" and not meta.runtimes:
         return str(meta.managed["sentence"])
     done = meta.phase == Phase.DONE
-    claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store), meta.no_prediction)
+    unmet = unmet_claim(requirements_of(options), list(searched.values()))
+    known = (meta.too_short, _predicted_text(store), meta.no_prediction, unmet)
+    claim = study_claim(picks, options.objectives, done, *known)
     best = headline(picks, options.objectives) if done else None
     if done and options.search_only:
         return SEARCH_ONLY

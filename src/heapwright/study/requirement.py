@@ -24,6 +24,7 @@ from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.stats import ALPHA
 from heapwright.metrics import METRICS, find_metric
 from heapwright.study.view import MET, Confirmation, Pick, Reference, RequirementResult, State
+from heapwright.terminal_text import counted
 from heapwright.units import percent
 
 _FORM = re.compile(r"\s*([A-Za-z0-9_]+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*(x|[A-Za-zµ/%]*)\s*")
@@ -82,14 +83,24 @@ class Requirement(msgspec.Struct, frozen=True):
             bound = self.bound
         return True if high <= bound else False if low > bound else None
 
-    def excess(self, candidate: Candidate) -> float:
-        """How far a candidate lies beyond the bound, as a log ratio; 0 if it keeps it or was not measured."""
+    def value_of(self, candidate: Candidate) -> float | None:
+        """What a candidate has in place of the bound: a ratio or a value; None if it was not measured."""
         if self.relative:
             cost = candidate.cost(self.metric)
-            value = None if cost is None else math.exp(cost)
-        else:
-            means = [self._figure(values) for values in candidate.values.get(self.metric, {}).values()]
-            value = self._worst(means) if means else None
+            return None if cost is None else math.exp(cost)
+        figures = [self._figure(values) for values in candidate.values.get(self.metric, {}).values()]
+        return self._worst(figures) if figures else None
+
+    def value_shown(self, candidate: Candidate) -> str:
+        """What a candidate has, for people: '1.12x', '64.0 MiB', or 'n/a'."""
+        value = self.value_of(candidate)
+        if value is None:
+            return "n/a"
+        return f"{value:.3g}x" if self.relative else METRICS[self.metric].show(value)
+
+    def excess(self, candidate: Candidate) -> float:
+        """How far a candidate lies beyond the bound, as a log ratio; 0 if it keeps it or was not measured."""
+        value = self.value_of(candidate)
         if value is None or self.within(value, value):
             return 0.0
         far = abs(math.log(value / self.bound)) if value > 0 and self.bound > 0 else 1.0
@@ -125,7 +136,7 @@ class Requirement(msgspec.Struct, frozen=True):
         worst = self._worst([self._figure(of_input) for of_input in values.values()])
         if self.for_every_run:
             runs = sum(map(len, values.values()))
-            return self.within(worst, worst), f"at most {show(worst)} in {runs} runs"
+            return self.within(worst, worst), f"at most {show(worst)} in {counted(runs, 'run')}"
         intervals = [_mean_interval(of_input) for of_input in values.values()]
         known = [interval for interval in intervals if interval is not None]
         if len(known) < len(intervals):
