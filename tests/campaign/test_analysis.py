@@ -152,7 +152,7 @@ def test_an_experiment_is_analysed_from_its_studies(tmp_path: Path, tuning: Call
     assert {f.name for f in files} >= {"results.md", "results.tex", "summary.csv", "convergence.csv", "report.html"}
     page = (tmp_path / "report.html").read_text()
     for name in ("report.html", "results.md", "results.tex"):
-        assert "Not finished: 1 searches are missing." in (tmp_path / name).read_text(), name
+        assert "Not finished: it lacks 1 search." in (tmp_path / name).read_text(), name
     assert "methods = [" in (tmp_path / "results.md").read_text(), "the definition"
     assert r"\label{tab:x-y-summary}" in (tmp_path / "results.tex").read_text()
     assert (tmp_path / "runs.csv").read_text().startswith("study,")

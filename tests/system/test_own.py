@@ -104,7 +104,7 @@ def test_an_experiment_goes_on_after_a_failure(heapwright: Heapwright, monkeypat
     assert "true-fails-3-1.study: the search method 'fails' fails: ValueError: my fault" in last
     assert "1 of the same program and method were left out" in last
     results = (heapwright.folder / "e/results.md").read_text()
-    assert "Not finished: 2 searches are missing." in results
+    assert "Not finished: it lacks 2 searches." in results
     assert "| true | program | 3 | random | 2 |" in results
     (heapwright.folder / "e.toml").write_text((heapwright.folder / "e.toml").read_text().replace("fails", "half"))
     done = heapwright("experiment", "e.toml")

@@ -1,11 +1,20 @@
 #include "raw_loss.h"
 
+#include <cstdint>
 #include <cstring>
 #include <string>
 
 namespace heapwright::trace {
 
 using raw::Ending;
+
+namespace {
+
+std::string counted(std::uint64_t count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+}  // namespace
 
 Loss describe_loss(const raw::FileHeader& raw, const RawLoss& lost) {
   Loss loss;
@@ -18,17 +27,18 @@ Loss describe_loss(const raw::FileHeader& raw, const RawLoss& lost) {
   if (ending == Ending::kStopped) {
     loss.why = std::string("recording stopped early: ") + std::strerror(static_cast<int>(raw.error.load()));
   } else if (lost.truncated || lost.blocks != 0 || loss.bytes != 0) {
-    loss.why = "the file is damaged or cut: " + std::to_string(lost.blocks) + " blocks are missing and " +
-               std::to_string(loss.bytes) + " bytes could not be read";
+    loss.why = "the file is damaged or cut: it lacks " + counted(lost.blocks, "block") + ", and " +
+               counted(loss.bytes, "byte") + " could not be read";
   } else if (loss.events != 0) {
-    loss.why = std::to_string(loss.events) + " events were impossible, such as a free of an unknown address";
+    loss.why = "the reader left out " + counted(loss.events, "impossible event") +
+               ", such as a free of an unknown address";
   } else if (raw.windowed != 0 && raw.window_begin_ns.load() == 0) {
     loss.why = "the window did not begin before the process ended";
   } else if (ending == Ending::kRunning) {
     loss.why = "the process was killed, ended without exit(), or still ran";
   } else if (lost.inherited != 0) {
-    loss.why =
-        std::to_string(lost.inherited) + " frees and reallocations of memory from before fork() are left out";
+    loss.why = "the reader left out " + counted(lost.inherited, "call") +
+               " of free or realloc for memory from before fork()";
   }
   return loss;
 }

@@ -208,8 +208,9 @@ def _print(host: dict[str, Any], checks: list[dict[str, Any]]) -> None:
     out = console()
     memory = show_bytes(host["memory_bytes"]) if host["memory_bytes"] else "n/a"
     out.print(
-        f"{host['cpu']}, {host['cores']} cores, {memory}; {host['os']}, Linux {host['kernel']}, {host['libc']};"
-        f" THP {host['thp'] or 'n/a'}, ASLR {host['aslr'] or 'n/a'}, vm.max_map_count {host['max_map_count'] or 'n/a'}"
+        f"{host['cpu']}, {counted(host['cores'], 'core')}, {memory}; {host['os']}, Linux {host['kernel']},"
+        f" {host['libc']}; THP {host['thp'] or 'n/a'}, ASLR {host['aslr'] or 'n/a'},"
+        f" vm.max_map_count {host['max_map_count'] or 'n/a'}"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column()

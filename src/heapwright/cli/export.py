@@ -8,7 +8,7 @@ from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.cli.output_files import output_file
-from heapwright.terminal_text import tell, warn
+from heapwright.terminal_text import counted, tell, warn
 
 _EPILOG = """\
 example:
@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
             {"file": str(args.output), "format": args.format, "events": done.events, "left_out": done.left_out},
         )
     if not args.quiet and args.json != "-":
-        left_out = f"; {done.left_out:,} events that the format cannot express were left out" if done.left_out else ""
-        tell(f"{args.output}: {done.events:,} operations{left_out}")
+        left_out = (
+            f"; left out: {counted(done.left_out, 'event')} that the format cannot express" if done.left_out else ""
+        )
+        tell(f"{args.output}: {counted(done.events, 'operation')}{left_out}")
     return 0

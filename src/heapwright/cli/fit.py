@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import add_output_options, positive, write_json
 from heapwright.cli.output_files import output_file
 from heapwright.files import write_whole
-from heapwright.terminal_text import tell, warn
+from heapwright.terminal_text import counted, tell, warn
 
 if TYPE_CHECKING:
     from heapwright.trace.info import SampleEstimates
@@ -97,9 +97,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(args.json, result)
     if not args.quiet and args.json != "-":
-        windows = f"{result['windows']} windows, " if result["windows"] is not None else ""
-        scripted = f", {result['scripted']} large blocks one by one" if result["scripted"] is not None else ""
-        tell(f"{args.output}: {len(text):,} bytes; {windows}{len(model.classes)} size classes{scripted}")
+        windows = f"{counted(result['windows'], 'window')}, " if result["windows"] is not None else ""
+        scripted = (
+            f", {counted(result['scripted'], 'large block')} one by one" if result["scripted"] is not None else ""
+        )
+        classes = counted(len(model.classes), "size class", "size classes")
+        tell(f"{args.output}: {counted(len(text), 'byte')}; {windows}{classes}{scripted}")
         if sample:
             tell(
                 f"fitted to a sample of 1 object in {sample.rate}; standard errors: peak live {sample.peak_share:.1%}, "

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     loss = made.loss
     if loss.cut_short or loss.events or loss.bytes:
         why = loss.why or "some events are inconsistent"
-        warn(f"{why}: {loss.events} events and {loss.bytes} bytes were ignored")
+        warn(f"{why}: the reader ignored {counted(loss.events, 'event')} and {counted(loss.bytes, 'byte')}")
     if args.json:
         write_json(
             args.json,
@@ -65,5 +65,6 @@ def run(args: argparse.Namespace) -> int:
         )
     if not args.quiet and args.json != "-":
         mib = made.peak_live_bytes / 2**20
-        tell(f"{args.output}: {made.events:,} events, {counted(made.threads, 'thread')}, peak live {mib:.1f} MiB")
+        counts = f"{counted(made.events, 'event')}, {counted(made.threads, 'thread')}"
+        tell(f"{args.output}: {counts}, peak live {mib:.1f} MiB")
     return 0

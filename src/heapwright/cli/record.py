@@ -23,7 +23,7 @@ from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
 from heapwright.errors import UsageError
 from heapwright.platforms import PLATFORMS
-from heapwright.terminal_text import say, warn
+from heapwright.terminal_text import counted, say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,8 +162,8 @@ def run(args: argparse.Namespace) -> int:
             say(_line(process))
         others = recording.processes[1:]
         if others:
-            each = f"{len(others)} other process{'es' if len(others) > 1 else ''}"
-            say(f"{others[0].trace.parent}: {each}, {sum(p.packed.events for p in others):,} events in all")
+            each = counted(len(others), "other process", "other processes")
+            say(f"{others[0].trace.parent}: {each}, {counted(sum(p.packed.events for p in others), 'event')} in all")
     _warn_if_thinned(args, recording.processes)
     if recording.failure:
         warn(f"the run failed: {recording.failure}")
@@ -293,15 +293,15 @@ def _as_json(process: RecordedProcess) -> dict[str, Any]:
 
 def _line(process: RecordedProcess) -> str:
     packed = process.packed
-    threads = f"{packed.threads} thread{'s' if packed.threads != 1 else ''}"
+    threads = counted(packed.threads, "thread")
     each = f", {packed.bytes / packed.events:.2f} B/event" if packed.events else ""
     note = f" ({process.warning})" if process.warning else ""
     if packed.sample:
         return (
             f"{process.trace}: {process.name or process.pid}, a sample of 1 in {packed.sample}: "
-            f"{packed.allocations:,} objects with {packed.events:,} events, {threads}{note}"
+            f"{counted(packed.allocations, 'object')} with {counted(packed.events, 'event')}, {threads}{note}"
         )
     return (
-        f"{process.trace}: {process.name or process.pid}, {packed.events:,} events, {threads}, "
+        f"{process.trace}: {process.name or process.pid}, {counted(packed.events, 'event')}, {threads}, "
         f"peak live {packed.peak_live_bytes / 2**20:.1f} MiB{each}{note}"
     )

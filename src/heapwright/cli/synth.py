@@ -11,7 +11,7 @@ from heapwright.cli.common import add_output_options, write_json
 from heapwright.cli.measuring import add_measuring_options
 from heapwright.cli.output_files import output_file
 from heapwright.cli.replay import add_replay_options
-from heapwright.terminal_text import tell, warn
+from heapwright.terminal_text import counted, tell, warn
 
 _EPILOG = """\
 examples:
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
             )
         if not args.quiet and args.json != "-":
             mib = made.peak_live_bytes / 2**20
-            tell(f"{args.output}: {made.events:,} events, peak live {mib:.1f} MiB")
+            tell(f"{args.output}: {counted(made.events, 'event')}, peak live {mib:.1f} MiB")
         return 0
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         args.trace = Path(folder) / "synthetic.hwt"
@@ -129,5 +129,5 @@ def _run_sample(args: argparse.Namespace) -> int:
         counts = {"events": made.events, "allocations": made.allocations, "threads": made.threads}
         write_json(args.json, {**about, **counts, "peak_live_bytes": made.peak_live_bytes, "trace": str(args.output)})
     if not args.quiet and args.json != "-":
-        tell(f"{args.output}: {made.events:,} events, peak live {made.peak_live_bytes / 2**20:.1f} MiB")
+        tell(f"{args.output}: {counted(made.events, 'event')}, peak live {made.peak_live_bytes / 2**20:.1f} MiB")
     return 0

@@ -17,6 +17,7 @@ from heapwright.cluster.settings import read_settings
 from heapwright.cluster.transport import check_texts, needs_of
 from heapwright.experiment.phases import Phase
 from heapwright.study.store import Store
+from heapwright.terminal_text import counted
 from heapwright.workload.model import Workload
 
 _SHOW_S = 2.0  # seconds between two updates of the display
@@ -92,10 +93,10 @@ def worker_lines(workers: Sequence[dict[str, Any]], limit: int | None = None) ->
         busiest = sorted(used, key=lambda w: w["busy_s"], reverse=True)[:limit]
         return [
             *worker_lines(busiest),
-            f"and {len(used) - limit} more workers: {sum(w['runs'] for w in used)} runs in all",
+            f"and {counted(len(used) - limit, 'more worker')}: {counted(sum(w['runs'] for w in used), 'run')} in all",
         ]
     return [
-        f"worker {w['worker']} ({w['machine']}): {w['runs']} runs in {w['blocks']} blocks,"
+        f"worker {w['worker']} ({w['machine']}): {counted(w['runs'], 'run')} in {counted(w['blocks'], 'block')},"
         f" busy {w['busy_s']:.0f} s of {w['present_s']:.0f} s ({w['busy_s'] / max(w['present_s'], 1e-9):.0%})"
         f"{', lost' if w['lost'] else ''}"
         for w in used

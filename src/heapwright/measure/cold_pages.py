@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from heapwright.terminal_text import counted
+
 HUGE_BYTES = 2 << 20
 _PAGES = 128
 _MEMORY_SHARE = 16  # at most one part in so many of the available memory
@@ -68,7 +70,7 @@ def cold_sentence(found: dict[str, Any]) -> str:
     state = "cold" if found["cold"] else "warm"
     return (
         f"Huge pages were {state} before the runs: the first touch of one took {once}, the next {twice} (medians of"
-        f" {found['pages']} pages)."
+        f" {counted(found['pages'], 'page')})."
     )
 
 

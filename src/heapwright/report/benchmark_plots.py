@@ -19,6 +19,7 @@ from heapwright.comparison.suite import Benchmark
 from heapwright.files import write_whole
 from heapwright.report.benchmarks import time_key
 from heapwright.report.matplotlib_cache import load_matplotlib
+from heapwright.terminal_text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +95,7 @@ def _new(suite: Suite, title: str, x: str, y: str, bars: str = "minimum to maxim
     figure = Figure(figsize=(8.6, 4.6), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize=11)
-    rounds = f"{suite.rounds} round{'s' if suite.rounds > 1 else ''}, bars: {bars}; " if bars else ""
+    rounds = f"{counted(suite.rounds, 'round')}, bars: {bars}; " if bars else ""
     axes.set_title(f"{rounds}THP {suite.host['thp'] or 'n/a'}", loc="right", fontsize=8, color="#666")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -230,7 +231,7 @@ def speed_up(suite: Suite, benchmark: str) -> Figure | None:
     ideal = [min(c, cores) / min(counts[0], cores) for c in counts]
     if benchmark == "scalability":
         ideal = [share * counts[0] / c for share, c in zip(ideal, counts, strict=True)]
-    axes.plot(counts, ideal, ":", color="#888", label=f"ideal on {cores} cores")
+    axes.plot(counts, ideal, ":", color="#888", label=f"ideal on {counted(cores, 'core')}")
     _log_x(axes, counts)
     _draw(axes, suite, lines)
     axes.set_ylim(bottom=0)
@@ -263,7 +264,7 @@ def against_iterations(suite: Suite, over_reference: bool) -> Figure | None:
     count = suite.threads(benchmarks[0].name)[0]
     label = f"speed-up over {suite.reference}" if over_reference else "run time [ms]"
     bars = "95% intervals" if over_reference else "minimum to maximum"
-    title = f"scalability, {count} thread{'s' if count > 1 else ''}"
+    title = f"scalability, {counted(count, 'thread')}"
     figure, axes = _new(suite, title, "iterations of each thread", label, bars)
     _log_x(axes, [float(b.iterations or 0) for b in benchmarks], lambda v: f"{v / 1e6:g} M")
     _draw(axes, suite, lines, log=not over_reference)

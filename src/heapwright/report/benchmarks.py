@@ -17,6 +17,7 @@ from heapwright.comparison.suite import Benchmark
 from heapwright.experiment.stats import Ratio
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.tables import latex_table, markdown_table
+from heapwright.terminal_text import counted
 
 _MEANING = {
     "wall_s": "run time of the measured part",
@@ -71,7 +72,7 @@ def _digits(value: float) -> str:
 
 
 def _threads(count: int) -> str:
-    return f"{count} thread{'s' if count > 1 else ''}"
+    return counted(count, "thread")
 
 
 def versions(suite: Suite) -> str:
@@ -85,11 +86,12 @@ def caption(suite: Suite) -> str:
     interrupted = "Interrupted before its end: the figures are those of the runs made so far, at most "
     return (
         f"{interrupted if suite.interrupted else ''}"
-        f"{suite.rounds} interleaved round{'s' if suite.rounds > 1 else ''}{', quick sizes' if suite.quick else ''}. "
+        f"{counted(suite.rounds, 'interleaved round')}{', quick sizes' if suite.quick else ''}. "
         f"{suite.reference}: medians; others: ratios to it with 95% intervals from the same rounds, below 1 is less. "
         f"THP is {host['thp'] or 'n/a'} here; allocators that ask for huge pages are also measured without them"
         f" (-nothp). "
-        f"{versions(suite)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc'] or 'n/a'}."
+        f"{versions(suite)}. {host['cpu']}, {counted(host['cores'], 'core')}, Linux {host['kernel']},"
+        f" {host['libc'] or 'n/a'}."
     )
 
 

@@ -19,7 +19,7 @@ from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture
 from heapwright.report.recordings import recording_text, recordings_json
 from heapwright.report.tables import latex_table, markdown_table
-from heapwright.terminal_text import visible
+from heapwright.terminal_text import counted, visible
 from heapwright.trace.usual_error import error_sentence, memory_sentence, time_sentence
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence
     host = comparison.host
     lines += [
         "",
-        f"{_title(comparison)}. {host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, {host['libc']}.",
+        f"{_title(comparison)}. {host['cpu']}, {counted(host['cores'], 'core')}, Linux {host['kernel']},"
+        f" {host['libc']}.",
     ]
     lines += ["", f"    {visible(shlex.join(reproduce))}", ""]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.diagnose.advice import MANAGED_HEAPS
 from heapwright.diagnose.diagnosis import Diagnosis
 from heapwright.metrics import show_bytes
-from heapwright.terminal_text import visible
+from heapwright.terminal_text import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,13 +92,13 @@ def show_diagnosis(found: Diagnosis, label: str, console: Console, each: Sequenc
 def head(found: Diagnosis, label: str) -> str:
     """Return a line that names the processes, their threads and their malloc."""
     if "pids" in found.json:
-        count = len(found.json["pids"])
+        count = counted(len(found.json["pids"]), "process", "processes")
         mallocs = "mallocs" if len(found.json["allocators"]) > 1 else "malloc"
-        return f"{label}: {count} processes, shared pages counted once; {mallocs}: {found.figures.allocator}"
+        return f"{label}: {count}, shared pages counted once; {mallocs}: {found.figures.allocator}"
     command = shlex.join(word for word in found.json["command"] or [] if word) or found.json["executable"] or "?"
     command = command if len(command) <= 60 else command[:59] + "…"
-    threads = found.json["threads"]
-    return f"{label}: {command}; {threads} thread{'s' if threads != 1 else ''}; malloc: {found.figures.allocator}"
+    threads = counted(found.json["threads"], "thread")
+    return f"{label}: {command}; {threads}; malloc: {found.figures.allocator}"
 
 
 def process_name(found: Diagnosis) -> str:

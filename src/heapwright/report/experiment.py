@@ -14,6 +14,7 @@ from heapwright.report.drawing import ALLOCATORS, figure_of, picture
 from heapwright.report.page import render_page, save_page
 from heapwright.report.tables import csv_table, latex_table, markdown_table
 from heapwright.study.export import study_csv
+from heapwright.terminal_text import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,7 +175,7 @@ def set_up(analysis: Analysis) -> list[str]:
         f"Allocators: {', '.join(allocators)}.",
         *_ended_early(analysis),
         *_not_repeated(analysis),
-        *([f"Not finished: {analysis.missing} searches are missing."] if analysis.missing else []),
+        *([f"Not finished: it lacks {counted(analysis.missing, 'search', 'searches')}."] if analysis.missing else []),
     ]
 
 
@@ -299,12 +300,12 @@ def render(
 
     curves = [
         {
-            "title": f"{program}, {budget} evaluations",
+            "title": f"{program}, {counted(budget, 'evaluation')}",
             # drawing.picture made the picture and escaped all text, so it is marked as safe.
             "svg": Markup(
                 picture(
                     lambda narrow, p=program, b=budget: _draw_curves(analysis, p, b, narrow),  # type: ignore[misc]
-                    "experiment", f"curve{number}", f"{program}, {budget} evaluations",
+                    "experiment", f"curve{number}", f"{program}, {counted(budget, 'evaluation')}",
                     f"{quality_name(analysis)} over evaluations: median and quartiles of the searches of each method.",
                 )
             ),

@@ -20,6 +20,7 @@ from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph
 from heapwright.study.axes import SweptAxis
 from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult
+from heapwright.terminal_text import counted
 from heapwright.units import percent
 
 if TYPE_CHECKING:
@@ -61,11 +62,10 @@ def landscape_lines(landscape: LandscapeResult, width: int) -> list[str]:
     measured = [p for p in landscape.points if p.ratio is not None]
     failed = [p for p in landscape.points if p.failure]
     names = " × ".join(f"{a.key} ({len(a.values)})" for a in landscape.axes)
-    texts = [f"{metric.label} over {names}, {landscape.allocator}: {len(measured)} points measured"]
+    texts = [f"{metric.label} over {names}, {landscape.allocator}: {counted(len(measured), 'point')} measured"]
     if failed:
-        texts.append(
-            f"{len(failed)} points failed, for example {point_text(landscape, failed[0])}: {failed[0].failure}"
-        )
+        example = f"{point_text(landscape, failed[0])}: {failed[0].failure}"
+        texts.append(f"{counted(len(failed), 'point')} failed, for example {example}")
     if len(landscape.axes) == 1 and measured:
         texts += _profile(landscape)
     texts.append(f"default: {metric.show(landscape.default_median)}")
@@ -82,7 +82,7 @@ def _best_line(landscape: LandscapeResult, best: LandscapePoint) -> str:
     point, median = point_text(landscape, best), METRICS[landscape.metric].show(best.median)
     if landscape.gain is None:
         return f"lowest: {point}: {median}, {percent(best.ratio or 1.0)}; not measured again"
-    fresh = f"{fresh_text(landscape.gain)} in {landscape.gain.pairs} fresh pairs with the default"
+    fresh = f"{fresh_text(landscape.gain)} in {counted(landscape.gain.pairs, 'fresh pair')} with the default"
     if landscape.gains:
         return f"best: {point}: {median}, {fresh}"
     return (
@@ -99,13 +99,12 @@ def fresh_text(fresh: Fresh) -> str:
 
 def noise_text(landscape: LandscapeResult) -> str:
     """Return the noise by which differences between points are judged."""
-    text = (
-        f"noise: ±{100 * landscape.error:.2f}% for one point, from {landscape.repeated} points that ran more than once"
-    )
+    repeated = counted(landscape.repeated, "point")
+    text = f"noise: ±{100 * landscape.error:.2f}% for one point, from {repeated} that ran more than once"
     if landscape.contrast is None:
         return text
     contrast = landscape.contrast
-    return f"{text}; highest against lowest point in {contrast.pairs} fresh pairs: {fresh_text(contrast)}"
+    return f"{text}; highest against lowest point in {counted(contrast.pairs, 'fresh pair')}: {fresh_text(contrast)}"
 
 
 def shape_text(landscape: LandscapeResult) -> str:

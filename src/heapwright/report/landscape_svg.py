@@ -17,6 +17,7 @@ from heapwright.metrics import METRICS
 from heapwright.report.drawing import BAD, COLOUR, FRONT, GOOD, TEXT, figure_of, picture
 from heapwright.report.landscape import draw_scale, edges, fresh_text, point_text, shape_text
 from heapwright.study.landscape_result import LandscapePoint, LandscapeResult
+from heapwright.terminal_text import counted
 from heapwright.units import percent
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ def heat_svg(view: StudyView, anchor: str) -> str:
         return ""
     changes = [100 * (p.ratio - 1) for p in landscape.points if p.ratio is not None]
     failed = sum(bool(p.failure) for p in landscape.points)
+    point = counted(failed, "point")
     text = (
         f"{METRICS[landscape.metric].label} over {landscape.axes[0].key} and {landscape.axes[1].key}, from"
         f" {min(changes):+.1f}% to {max(changes):+.1f}% compared with the default"
-        f"{f'; {failed} points failed' if failed else ''}. {shape_text(landscape)}."
+        f"{f'; {point} failed' if failed else ''}. {shape_text(landscape)}."
     )
     return picture(lambda narrow: _heat(landscape, narrow), anchor, "heat", "Heat map", text)
 

@@ -11,7 +11,7 @@ from heapwright.measure.meter import Run
 from heapwright.metrics import METRICS, NUMERIC, show_bytes, show_seconds
 from heapwright.report.drawing import ALLOCATORS, COLOUR, figure_of, picture
 from heapwright.report.page import render_page, save_page
-from heapwright.terminal_text import visible
+from heapwright.terminal_text import counted, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ def _memory_over_time(run: Run, key: str) -> str:
         return ""
     lines = _lines_of(series)
     text = " ".join(f"{label}: at most {show_bytes(max(series[name]))}." for name, (label, _) in lines.items())
-    text += f" {len(series['t'])} points, each with the largest values since the point before."
+    text += f" {counted(len(series['t']), 'point')}, each with the largest values since the point before."
     return picture(lambda narrow: _draw(series, narrow), "measurement", key, "Memory over time", text)
 
 

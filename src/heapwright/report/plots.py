@@ -29,6 +29,7 @@ from heapwright.report.point_labels import write_labels
 from heapwright.report.terminal import interval, ordered_picks
 from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.view import Confirmation, Evaluation, StudyView
+from heapwright.terminal_text import counted
 from heapwright.units import percent, percent_change
 
 if TYPE_CHECKING:
@@ -359,7 +360,7 @@ def course_svg(view: StudyView, anchor: str) -> str:
     volume = hypervolume_so_far([[e.ratios[k] for k in view.objectives] for e in shown])
     last = max((i for i in range(1, len(volume)) if volume[i] > volume[i - 1]), default=0)
     text = (
-        f"After {len(shown)} configurations the best values are: "
+        f"After {counted(len(shown), 'configuration')} the best values are: "
         + ", ".join(f"{METRICS[k].label} {percent(best[k][-1])}" for k in view.objectives)
         + f". The hypervolume of the front is {volume[-1]:.4g}; it last grew at configuration {numbers[last]}."
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.metrics import METRICS, show_bytes, show_count, show_seconds
 from heapwright.report.drawing import DOMINATED, FRONT, MUTED, figure_of, picture
 from heapwright.study.view import Agreement, Proxy, StudyView
+from heapwright.terminal_text import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ def _change(log_ratio: float) -> float:
 
 def rank_text(found: Agreement) -> str:
     """'rank correlation +0.93 over 24 configurations that were replayed and measured: replays rank as …'."""
-    count = f"{len(found.pairs)} configuration{'' if len(found.pairs) == 1 else 's'}"
+    count = counted(len(found.pairs), "configuration")
     were = "was" if len(found.pairs) == 1 else "were"
     rank = f"rank correlation {found.rank:+.2f} over ".replace("-", "−") if found.rank is not None else ""
     return f"{rank}{count} that {were} replayed and measured: {_VERDICTS[found.verdict]}"
@@ -57,7 +58,7 @@ def _trace(name: str, recording: dict[str, Any]) -> str:
     """Describe the trace of one input; `recording` is a value of `Proxy.recorded`."""
     threads, seconds = recording.get("threads", 1), recording.get("elapsed_s", 0.0)
     parts = [
-        f"{show_count(recording.get('events', 0))} calls of {threads} thread{'' if threads == 1 else 's'}",
+        f"{show_count(recording.get('events', 0))} calls of {counted(threads, 'thread')}",
         f"a trace of {show_bytes(recording.get('bytes', 0))}, recorded in {show_seconds(seconds)}",
     ]
     if recording.get("processes", 1) > 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 from heapwright.metrics import show_bytes, show_count
 from heapwright.study.view import StudyView
+from heapwright.terminal_text import counted
 from heapwright.trace.recordings import Recording, Recordings
 from heapwright.trace.usual_error import error_sentence, usual_errors
 
@@ -35,7 +36,7 @@ def recording_text(name: str, recording: Recording) -> str:
     parts = [
         kind + (" trace" if recording.kind == "complete" else ""),
         f"{show_count(recording.events)} calls",
-        f"{recording.threads} thread{'' if recording.threads == 1 else 's'}",
+        f"{counted(recording.threads, 'thread')}",
         f"{show_bytes(recording.peak_live_bytes)} live at the peak",
         *([f"{show_bytes(recording.peak_resident_bytes)} resident"] if recording.peak_resident_bytes else []),
         *(["held out"] if recording.held_out else []),

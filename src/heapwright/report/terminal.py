@@ -17,7 +17,7 @@ from heapwright.report.recordings import recordings_lines
 from heapwright.study.choose import chosen_pick
 from heapwright.study.claim import headline, named
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, RequirementResult, StudyView
-from heapwright.terminal_text import visible
+from heapwright.terminal_text import counted, visible
 from heapwright.units import percent, percent_interval
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class _SummaryPrinter:
     def print_search(self) -> None:
         """Print the number of configurations, the failures, the Pareto front and the time of each stage."""
         view = self._view
-        count = f"{len(view.evaluations)} configuration{'' if len(view.evaluations) == 1 else 's'}"
+        count = counted(len(view.evaluations), "configuration")
         self._say(f"{count} searched {how_searched(view)}; meter: {view.meter}")
         for text in search_failures(view):
             self._say(text, indent="  ")
@@ -224,7 +224,7 @@ def search_failures(view: StudyView) -> list[str]:
             groups.setdefault(evaluation.reason.partition(": ")[0], []).append(evaluation)
     lines = []
     for reason, failed in sorted(groups.items(), key=lambda item: -len(item[1])):
-        count = f"{len(failed)} configuration{'s' if len(failed) > 1 else ''}"
+        count = counted(len(failed), "configuration")
         allocators = ", ".join(dict.fromkeys(e.config.allocator for e in failed))
         example = next((e.reason for e in failed if ": " in e.reason), "").partition(": ")[2]
         lines.append(f"failed: {count} of {allocators}: {reason}{f' ({example})' if example else ''}")
@@ -234,14 +234,13 @@ def search_failures(view: StudyView) -> list[str]:
 def stages_text(view: StudyView) -> str:
     """Return the runs and time of each stage: 'calibrate 6 runs, 12.0 s; search 40 runs, 1.5 min'."""
     return "; ".join(
-        f"{stage.name} {stage.runs} run{'s' if stage.runs != 1 else ''}, {show_seconds(stage.wall_s)}"
-        for stage in view.stages
+        f"{stage.name} {counted(stage.runs, 'run')}, {show_seconds(stage.wall_s)}" for stage in view.stages
     )
 
 
 def how_searched(view: StudyView) -> str:
     """Return the search method: 'by gp (a budget of 96 evaluations is small …), warm-started with 6 configurations'."""
-    warm = f", warm-started with {view.warm} configurations" if view.warm else ""
+    warm = f", warm-started with {counted(view.warm, 'configuration')}" if view.warm else ""
     return f"by {view.method}{f' ({view.method_why})' if view.method_why else ''}{warm}"
 
 

@@ -94,7 +94,7 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
 def _event_rows(info: Info) -> Iterator[tuple[str, str]]:
     """Yield labels and texts on the sample, and on the events and their size on disk."""
     if s := info.sample:
-        yield "sample", f"of 1 object in {s.rate}: {s.objects:,} objects; all figures are estimates"
+        yield "sample", f"of 1 object in {s.rate}: {counted(s.objects, 'object')}; all figures are estimates"
         error = f"standard errors: peak live ± {amount(s.peak_live_error)} ({s.peak_share:.1%})"
         yield "", f"{error}, allocations ± {s.allocations_error:,.0f}"
     rate = f" in {duration_text(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
@@ -107,8 +107,8 @@ def _event_rows(info: Info) -> Iterator[tuple[str, str]]:
 def _live_rows(info: Info) -> Iterator[tuple[str, str]]:
     """Yield labels and texts on the live bytes and on the lower bound of resident memory that they give."""
     when = f" at {duration_text(info.peak_time_s)}" if info.peak_time_s else f" at event {info.peak_event:,}"
-    yield "live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {info.peak_live_objects:,} blocks at most"
-    never_freed = f"never freed {amount(info.end_live_bytes)} in {info.never_freed['count']:,} blocks"
+    yield "live bytes", f"peak {amount(info.peak_live_bytes)}{when}, {counted(info.peak_live_objects, 'block')} at most"
+    never_freed = f"never freed {amount(info.end_live_bytes)} in {counted(info.never_freed['count'], 'block')}"
     yield "", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {never_freed}"
     peak, mean = amount(info.lower_bound.peak_page_bytes), amount(info.lower_bound.mean_page_bytes)
     yield "lower bound", f"{peak} at the peak, {mean} on average, for any"
@@ -134,7 +134,7 @@ def _call_rows(info: Info) -> Iterator[tuple[str, str]]:
         chains = info.realloc_chains
         longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
         grown = f"grown by {amount(chains['grown_bytes'])}"
-        yield "realloc", f"{info.reallocs:,} of {chains['objects']:,} blocks, up to {longest} of one; {grown}"
+        yield "realloc", f"{info.reallocs:,} of {counted(chains['objects'], 'block')}, up to {longest} of one; {grown}"
     if info.callocs or info.aligned:
         yield "kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned"
     if info.threads > 1:
@@ -144,14 +144,14 @@ def _call_rows(info: Info) -> Iterator[tuple[str, str]]:
         touched = share(info.large_blocks["touched_bytes"], info.large_blocks["bytes"])
         yield "large blocks", f"{touched} touched of {amount(info.large_blocks['bytes'])} in blocks from 64 KiB"
     if info.loss.failed_calls:
-        yield "failed", f"{info.loss.failed_calls:,} calls got no memory"
+        yield "failed", f"{counted(info.loss.failed_calls, 'call')} got no memory"
 
 
 def _loss_rows(info: Info) -> Iterator[tuple[str, str]]:
     """Yield labels and texts on events that are not in the trace."""
     if info.loss.events or info.loss.bytes or info.loss.cut_short:
-        lost = f"{info.loss.events:,} events, {amount(info.loss.bytes)}{'; cut short' if info.loss.cut_short else ''}"
-        yield "lost", lost
+        cut = "; cut short" if info.loss.cut_short else ""
+        yield "lost", f"{counted(info.loss.events, 'event')}, {amount(info.loss.bytes)}{cut}"
         if info.loss.why:
             yield "", info.loss.why[: _WIDTH - 16]
 
@@ -203,7 +203,7 @@ def live_bytes_picture(curve: Curve, duration_s: float | None) -> list[str]:
         label = amount(top) if row == rows - 1 else ""
         cells = "".join(_BLOCKS[round(8 * min(1.0, max(0.0, height - row)))] for height in heights)
         lines.append(f"{label:>12} │{cells}".rstrip())
-    right = duration_text(duration_s) if duration_s else f"{curve.event[-1]:,} events"
+    right = duration_text(duration_s) if duration_s else counted(curve.event[-1], "event")
     lines.append(f"{'0':>12} └{'─' * columns}")
     lines.append(f"{'':14}0{right:>{columns - 1}}")
     return lines

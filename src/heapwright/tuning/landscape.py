@@ -30,6 +30,7 @@ from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 from heapwright.study.axes import MAX_POINTS, SweptAxis, axis_of
 from heapwright.study.landscape_judge import ends
+from heapwright.terminal_text import counted
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.session import Session
 
@@ -133,8 +134,8 @@ def _tell_plan(session: Session, metric: str, points: int, total: int, fresh: in
     seconds = (sweep_left + ends_left) * session.run_s
     session.progress.left(seconds)
     counts = [
-        f"{sweep_left} runs of {points} points and the default" if sweep_left else "",
-        f"{ends_left} runs of the default, the lowest and the highest point" if ends_left else "",
+        f"{counted(sweep_left, 'run')} of {counted(points, 'point')} and the default" if sweep_left else "",
+        f"{counted(ends_left, 'run')} of the default, the lowest and the highest point" if ends_left else "",
     ]
     session.progress.note(
         f"One run takes {show_seconds(session.run_s)}. The sweep takes about {show_estimate(seconds)}:"

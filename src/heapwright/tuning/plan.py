@@ -18,6 +18,7 @@ from heapwright.experiment.budget import StageNeed, allot
 from heapwright.experiment.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
+from heapwright.terminal_text import counted
 from heapwright.units import show_budget, show_exactly
 
 _RECORDING = 1.5  # a recording takes at most so many times a run; a search on replays needs `_MIN_REPLAYS` more
@@ -90,7 +91,7 @@ class StudyEstimate:
             )
         if self.proof:
             runs = ", ".join(
-                f"{(count := max(1, round(seconds / self.run_s)))} run{'s' if count > 1 else ''} {_STAGES[name]}"
+                f"{counted(max(1, round(seconds / self.run_s)), 'run')} {_STAGES[name]}"
                 for name, seconds in self.stages.items()
                 if seconds >= self.run_s / 2
             )
@@ -107,9 +108,8 @@ class StudyEstimate:
     def lack(self) -> str:
         """How many runs the budget holds, and which budget a proof needs."""
         holds = math.floor(self.budget_s / self.run_s)
-        runs = f"{holds} run{'' if holds == 1 else 's'}"
         return (
-            f"A time budget of {show_exactly(self.budget_s)} holds {runs}; a proof needs --budget"
+            f"A time budget of {show_exactly(self.budget_s)} holds {counted(holds, 'run')}; a proof needs --budget"
             f" {show_budget(self.enough_s)}."
         )
 

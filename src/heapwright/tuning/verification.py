@@ -9,6 +9,7 @@ from typing import Literal
 
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.view import MET, Confirmation, Pick, RequirementResult
+from heapwright.terminal_text import counted
 from heapwright.units import percent, percent_interval
 
 State = Literal["holds", "lost", "undecided"]
@@ -91,10 +92,10 @@ def _verdict(found: Verification) -> str:
     if found.state == "holds":
         holds = "The gain is proven" if found.predicted else "The gain holds"
         but = f" But {found.objection}." if found.objection else ""
-        return f"{holds}: {both} ({found.pairs} fresh pairs).{but}"
+        return f"{holds}: {both} ({counted(found.pairs, 'fresh pair')}).{but}"
     if found.state == "undecided":
         stopped = "Interrupted, and undecided" if found.interrupted else "Undecided"
-        after = f"{stopped} after {found.pairs} pairs in {show_seconds(found.wall_s)}"
+        after = f"{stopped} after {counted(found.pairs, 'pair')} in {show_seconds(found.wall_s)}"
         unclear = " and ".join(_bounds_in(found, "undecided", "is {:.1f}% lower", "is at most {:.1f}% higher"))
         asked = f" Not clear, by an interval wider than 95% for repeated looks: whether {unclear}." if unclear else ""
         longer = "" if found.interrupted else " A longer --max-time may tell."
@@ -102,7 +103,7 @@ def _verdict(found: Verification) -> str:
     any_more = "" if found.predicted else " any more"
     why = "; ".join(_bounds_in(found, "lost", f"is not {{:.1f}}% lower{any_more}", "is more than {:.1f}% higher"))
     why = why or "a requirement is not met"
-    return f"{lost_text}: {why}: {both} ({found.pairs} fresh pairs)."
+    return f"{lost_text}: {why}: {both} ({counted(found.pairs, 'fresh pair')})."
 
 
 def _bounds_in(found: Verification, state: State, lower: str, higher: str) -> list[str]:
