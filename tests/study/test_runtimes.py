@@ -112,6 +112,25 @@ def test_the_sentence_says_what_was_tried(tuning: Callable[..., Tuning], evaluat
     assert evaluations == 1 or some == f"{said} Not tried in this study: idle, wrong."
 
 
+def test_the_screening_takes_half_of_the_evaluations_at_most(tuning: Callable[..., Tuning]) -> None:
+    """It reaches some settings; the search tries the others, and a larger budget goes on where this one stopped."""
+    file = SpaceFile(AllocatorSpec("gc", env="TOY", pair="toy.{key}={value}", join=":"), [],
+                     [number(f"n{i}", 1, 64) for i in range(12)])  # fmt: skip
+    options = {**SHORT, "evaluations": 8, "search_only": True, "proxy": "none"}
+    study = tuning(world(), added=(file,), options=options)
+    view = study.go()
+    screened = {r.config for r in study.runs("runtimes")} - {1}
+    assert len(screened) == 4
+    assert len(view.evaluations) <= 8
+    assert not any("was not searched" in text for text in view.warnings), "what was not tried is not judged"
+    before = len(study.world.made)
+    study.go(evaluations=16)
+    screened_then = {r.config for r in study.runs("runtimes")} - {1}
+    assert len(screened_then) == 8
+    assert screened < screened_then
+    assert len(study.world.made) - before < 24
+
+
 def test_a_study_resumes_with_the_same_settings(tuning: Callable[..., Tuning]) -> None:
     study = both(tuning)
     assert study.go_until_interrupted(30)

@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def find_extras(session: Session, busiest: str) -> None:
     extras = [msgspec.convert(extra, ExtraSpace) for extra in stored.values()]
     session.extras = tuple(extras)
     spaces = [extra_space(extra, session) for extra in extras]
-    session.extra_levels = sum(len(_tried(param)) for space in spaces for param in space.params)
+    levels = sum(len(_tried(param)) for space in spaces for param in space.params)
+    session.extra_levels = min(levels, _max_screened(session))
     for extra in extras:
         session.progress.note(extra.sentence)
 
@@ -204,6 +206,14 @@ def _tried(param: Param) -> list[str]:
     return [param.levels[at] for at in chosen]
 
 
+def _max_screened(session: Session) -> int:
+    """How many levels the screening may measure: half of the budget's evaluations, so that the rest is for the search.
+
+    Settings that it does not reach are searched all the same.
+    """
+    return max(1, session.options.evaluations // 2) if session.options.evaluations else sys.maxsize
+
+
 def _in_turn(extras: Sequence[Space]) -> Iterator[tuple[Space, Param, str]]:
     """The levels to try: a first one of each setting, then a second one …, so that a short time reaches all settings.
 
@@ -240,7 +250,7 @@ def _design(session: Session, whole: JointSpace) -> tuple[Config, list[tuple[str
 
 
 def _measure(session: Session, base: Config, configs: Sequence[Config]) -> list[StoredRun]:
-    """Run configurations in blocks with the default, round by round, as far as the stage's time allows.
+    """Run configurations in blocks with the default, round by round, as far as the budget and the stage's time allow.
 
     Args:
         session: the study's session.
@@ -249,14 +259,16 @@ def _measure(session: Session, base: Config, configs: Sequence[Config]) -> list[
     """
     blocks, inputs = session.blocks, session.workload.train
     head = [session.default] if base.is_default else [session.default, base]
-    groups = [[*head, *configs[at : at + BLOCK]] for at in range(0, len(configs), BLOCK)]
+    fitting = configs[: _max_screened(session)]
+    groups = [[*head, *fitting[at : at + BLOCK]] for at in range(0, len(fitting), BLOCK)]
+    in_round = math.ceil(len(configs) / BLOCK)  # numbers of blocks stay if the budget grows
     blocks.phase(Phase.RUNTIMES, RUNTIME_ROUNDS * sum(map(len, groups)) * len(inputs))
     runs: list[StoredRun] = []
     for number in range(RUNTIME_ROUNDS):
         for at, group in enumerate(groups):
             if session.budget.over(len(group) * len(inputs) * session.run_s):
                 return runs
-            runs += blocks.measure(Phase.RUNTIMES, number * len(groups) + at, group, inputs)
+            runs += blocks.measure(Phase.RUNTIMES, number * in_round + at, group, inputs)
     return runs
 
 
