@@ -109,6 +109,16 @@ def test_without_a_recording_cpu_time_is_not_known() -> None:
     assert "the possible saving of CPU time is unknown" in said(default())
 
 
+def test_a_bound_of_nearly_all_is_left_out() -> None:
+    """'At most 100% of peak memory can be saved' says nothing."""
+    small = default(peak=3 * MIB, parts=Parts(0, 0, 0, 3 * MIB, 0))
+    assert said(small) == "The possible saving is unknown until this program's allocations are recorded."
+    assert said(small, heap(0.01, events=1e5, asked_bytes=0.0)).endswith("% of CPU time can be saved.")
+    assert "peak memory" not in said(small, heap(0.01, events=1e5, asked_bytes=0.0))
+    assert said(replace(small, threads=4), heap(0.01)).startswith("The saving of CPU time has no upper bound, because")
+    assert said(replace(small, sys_s=0.5), heap(0.01)) == ""
+
+
 def test_threads_that_call_malloc_often_may_wait_most_of_the_time() -> None:
     assert cpu_bound(default(threads=4), heap(70)) == 1.0
     assert said(default(threads=4), heap(70)) == (

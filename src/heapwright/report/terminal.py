@@ -184,7 +184,7 @@ class _SummaryPrinter:
     def print_remarks(self) -> None:
         """Print the bound of the saving, the recording, the reason for the objectives, the hazards and the warnings."""
         view = self._view
-        if view.matters:
+        if view.matters and view.matters.sentence:
             self._say(view.matters.sentence, indent="  ")
         for text in recordings_lines(view):
             self._say(text, indent="  ")

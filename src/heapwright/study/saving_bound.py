@@ -51,7 +51,7 @@ LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55)
 PEAK_JITTER_BYTES = 128 << 10
 CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
 _MIN_TREE_SHARE = 0.5  # share of a tree's memory
-_MAX_CPU_BOUND = 0.95  # the largest bound on CPU time, unless there is none; the sentence leaves it out
+_MAX_BOUND = 0.95  # the sentence leaves out larger bounds, which say nothing; also the largest bound on CPU time
 _CONSISTENT = 1.02  # tolerance: blocks and resident memory are counted separately, the latter in whole pages
 _MAPPED = 1.125  # memory of blocks with their own mappings, over their size: one page in 32 KiB
 
@@ -166,7 +166,7 @@ def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> fl
     anonymous = parts.heap + parts.other if parts is not None else float("inf")
     layout = next(share for size, share in LAYOUT if anonymous <= size)
     user = default.cpu_s - default.sys_s
-    return min(_MAX_CPU_BOUND, (default.sys_s + calls * CALL_S + used * BYTE_S + layout * user) / default.cpu_s)
+    return min(_MAX_BOUND, (default.sys_s + calls * CALL_S + used * BYTE_S + layout * user) / default.cpu_s)
 
 
 def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | None]]) -> SavingBound | None:
@@ -224,7 +224,7 @@ def _is_other(default: DefaultMeasurements) -> bool:
 
 
 def bound_sentence(bound: SavingBound) -> str:
-    """The bounds in one sentence."""
+    """The bounds in one sentence; empty if they say nothing."""
     memory, cpu = bound.memory_bound, bound.cpu_bound
     busiest = ""
     if bound.busiest and bound.busiest_share is not None:
@@ -237,7 +237,7 @@ def bound_sentence(bound: SavingBound) -> str:
             "the saving of CPU time has no upper bound,"
             f" because {bound.threads} threads call malloc {often} times a second"
         )
-    elif cpu >= _MAX_CPU_BOUND:
+    elif cpu >= _MAX_BOUND:
         time = ""  # the cap says nothing
     else:
         time = f"{_at_most(cpu)} of CPU time"
@@ -251,6 +251,10 @@ def bound_sentence(bound: SavingBound) -> str:
             return f"Malloc's part of this program's peak memory is unknown{busiest}."
         saved = f"{_capital(time)}{' can be saved' if cpu < 1 else ''}"
         return f"{saved}; malloc's part of this program's peak memory is unknown{busiest}."
+    if memory >= _MAX_BOUND:
+        if cpu is None:
+            return f"The possible saving is unknown until this program's allocations are recorded{busiest}."
+        return f"{_capital(time)}{' can be saved' if cpu < 1 else ''}." if time else ""
     if memory > MIN_WORTHWHILE_SHARE:
         if not time:
             return f"{_capital(_at_most(memory))} of peak memory can be saved{busiest}."

@@ -167,7 +167,7 @@ class Session:
     def say_saving_bound(self) -> None:
         """Tell the user how much can be gained, if that is known and has changed."""
         known = bound_of_study(self.store) if self.recordings is None else None
-        if known is not None and known.sentence != self._bound_sentence:
+        if known is not None and known.sentence not in ("", self._bound_sentence):
             self._bound_sentence = known.sentence
             self.progress.note(known.sentence)
 
