@@ -148,6 +148,23 @@ def test_several_mallocs_of_which_one_cannot_be_read() -> None:
     ]
 
 
+def test_settings_of_the_users_own_are_kept() -> None:
+    """The line to paste replaces the variable, so it has the settings that the process has already."""
+    set_already = {"MALLOC_CONF": "narenas:2,dirty_decay_ms:500", "GLIBC_TUNABLES": "glibc.malloc.arena_max=8:x.y.z=1"}
+    jemalloc = advise(SERVICE._replace(allocator="jemalloc", known=False, settings=set_already))
+    assert "MALLOC_CONF=narenas:2,dirty_decay_ms:500,stats_print:true, which prints" in jemalloc.steps[0]
+    assert jemalloc.steps[1] == "MALLOC_CONF=narenas:2,dirty_decay_ms:0, if they show free pages"
+    differ = advise(SERVICE._replace(allocator="jemalloc", known=False, settings={"MALLOC_CONF": None}))
+    assert differ.steps[1] == "dirty_decay_ms:0 added to MALLOC_CONF, if they show free pages"
+    many = SERVICE._replace(free=400 * MIB, arenas=MANY_ARENAS, in_arenas=400 * MIB, settings=set_already)
+    assert advise(many).steps[0].startswith("GLIBC_TUNABLES=x.y.z=1:glibc.malloc.arena_max=2, which lets")
+    odd = {"MALLOC_CONF": "prof_prefix:/tmp/a b"}
+    assert (
+        "MALLOC_CONF='prof_prefix:/tmp/a b,dirty_decay_ms:0'"
+        in advise(SERVICE._replace(allocator="jemalloc", known=False, settings=odd)).steps[1]
+    )
+
+
 def test_redis_is_asked_for_its_own_figures() -> None:
     jemalloc = SERVICE._replace(allocator="jemalloc", known=False)
     assert advise(jemalloc).steps[0].startswith("its own figures: MALLOC_CONF=stats_print:true")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from heapwright.diagnose.which_malloc import which_malloc
 from heapwright.trace.record import recording_environment
 from heapwright.trace.sampling import Sampling
 from tests import needs
+from tests.processes import wait_for
 
 
 @contextmanager
@@ -45,6 +47,23 @@ def test_the_malloc_of_a_preloaded_library_is_named(name: str) -> None:
         found = which_malloc(pid)
     assert name in found.name
     assert found.evidence.startswith("library /")
+
+
+def test_the_advice_keeps_the_settings_of_the_process() -> None:
+    from heapwright.diagnose.diagnosis import diagnose, together
+
+    needs.peer("jemalloc")
+    library = find_allocators()["jemalloc"].preload
+    fill = "import sys; keep = [bytearray(2000) for _ in range(20000)]; print('x', flush=True); sys.stdin.read()"
+    found = []
+    for conf in ("narenas:2", "narenas:3"):
+        env = {"LD_PRELOAD": str(library), "MALLOC_CONF": conf, "PYTHONMALLOC": "malloc"}
+        with waiting(sys.executable, "-c", fill, **env) as pid:
+            wait_for(lambda pid=pid: diagnose(pid).advice.kind == "unknown")  # type: ignore[misc]
+            found.append(diagnose(pid))
+    assert found[0].advice.steps[0].startswith("its own figures: MALLOC_CONF=narenas:2,stats_print:true, ")
+    assert found[1].advice.steps[1] == "MALLOC_CONF=narenas:3,dirty_decay_ms:0, if they show free pages"
+    assert "dirty_decay_ms:0 added to MALLOC_CONF" in together(found).advice.steps[1]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(rate=8)], ids=["all", "sample"])

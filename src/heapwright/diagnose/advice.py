@@ -6,6 +6,9 @@ another malloc can give back, because that malloc also keeps some for itself.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from heapwright.metrics import show_bytes
@@ -45,6 +48,8 @@ class AdviceFigures(NamedTuple):
         unread: private memory of the processes whose malloc cannot be read.
         unread_mallocs: the names of these mallocs.
         own_figures: the command that asks the program itself for malloc's figures, or empty.
+        settings: the processes' values of the variables that hold several settings; None where they differ.
+        jemalloc_variable: the variable that their jemalloc reads.
     """
 
     allocator: str
@@ -66,6 +71,8 @@ class AdviceFigures(NamedTuple):
     unread: int = 0
     unread_mallocs: str = ""
     own_figures: str = ""
+    settings: Mapping[str, str | None] = MappingProxyType({})
+    jemalloc_variable: str = "MALLOC_CONF"
 
 
 class Advice(NamedTuple):
@@ -90,14 +97,20 @@ _TRIM = (
     " gdb -p PID -batch -ex 'set language c' -ex 'call (int)malloc_trim(0)')"
 )
 _TRIM_IN_PYTHON = "malloc_trim(0) at idle times (in Python: ctypes.CDLL(None).malloc_trim(0))"
-_THRESHOLD = "MALLOC_TRIM_THRESHOLD_=131072, which makes free() trim the top of the heap"
-_ARENAS = "MALLOC_ARENA_MAX=2, which lets threads share arenas"
+# The variable of glibc, its name in GLIBC_TUNABLES, the value, and the effect.
+_THRESHOLD = (
+    *("MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold", "131072"),
+    "which makes free() trim the top of the heap",
+)
+_ARENAS = "MALLOC_ARENA_MAX", "glibc.malloc.arena_max", "2", "which lets threads share arenas"
+TUNABLES = "GLIBC_TUNABLES"
+_AT_EXIT = "which prints them at exit"
 # How to ask a malloc for its own figures, which cannot be read from outside, and a setting that can
-# help if they show free pages.
+# help if they show free pages. Those of jemalloc are parts of one variable.
 _ASK = {
-    "jemalloc": ("MALLOC_CONF=stats_print:true, which prints them at exit", "MALLOC_CONF=dirty_decay_ms:0"),
-    "mimalloc": ("MIMALLOC_SHOW_STATS=1, which prints them at exit", "MIMALLOC_PURGE_DELAY=0"),
-    "tcmalloc": ("MALLOCSTATS=1, which prints them at exit", "TCMALLOC_RELEASE_RATE=10"),
+    "jemalloc": ("stats_print:true", "dirty_decay_ms:0"),
+    "mimalloc": ("MIMALLOC_SHOW_STATS=1", "MIMALLOC_PURGE_DELAY=0"),
+    "tcmalloc": ("MALLOCSTATS=1", "TCMALLOC_RELEASE_RATE=10"),
 }
 # The free memory in redis's own figures of jemalloc.
 _OF_REDIS = (
@@ -176,13 +189,39 @@ def _free_steps(found: AdviceFigures) -> list[str]:
     # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on the load.
     if glibc and found.trimmable >= MAJOR_SHARE * found.free:
         trim_now = _TRIM_IN_PYTHON if found.runtime.startswith("CPython") else _TRIM
-        steps.append(_THRESHOLD if found.top >= MAJOR_SHARE * found.free else trim_now)
+        steps.append(_of_glibc(found, *_THRESHOLD) if found.top >= MAJOR_SHARE * found.free else trim_now)
     if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MAJOR_SHARE * found.free:
-        steps.append(_ARENAS)
+        steps.append(_of_glibc(found, *_ARENAS))
     steps.append(_TUNE)
     if found.unread >= FREE_SHARE * found.resident:
         steps += _questions(found)
     return steps
+
+
+def _of_glibc(found: AdviceFigures, variable: str, tunable: str, value: str, effect: str) -> str:
+    """Return a setting of glibc. In GLIBC_TUNABLES, where that has it already: it precedes the variable."""
+    tunables = found.settings.get(TUNABLES, "")
+    if tunables is None or f"{tunable}=" in tunables:
+        return f"{_added(found, TUNABLES, f'{tunable}={value}', ':', '=')}, {effect}"
+    return f"{variable}={value}, {effect}"
+
+
+def _added(found: AdviceFigures, variable: str, setting: str, join: str, pair: str) -> str:
+    """Return a variable with a setting added to those that the processes have in it, which it would replace otherwise.
+
+    Args:
+        found: the figures.
+        variable: its name.
+        setting: the setting, in the variable's notation.
+        join: the sign between two settings.
+        pair: the sign between the name of a setting and its value.
+    """
+    kept = found.settings.get(variable, "")
+    if kept is None:
+        return f"{setting} added to {variable}"
+    name = setting.partition(pair)[0]
+    others = [one for one in kept.split(join) if one and one.partition(pair)[0] != name]
+    return f"{variable}={shlex.quote(join.join([*others, setting]))}"
 
 
 def _free(found: AdviceFigures, of: str) -> Advice:
@@ -214,6 +253,9 @@ def _questions(found: AdviceFigures) -> list[str]:
     for family, (how, setting) in _ASK.items():
         if family not in names:
             continue
+        if family == "jemalloc":
+            how, setting = (_added(found, found.jemalloc_variable, one, ",", ":") for one in (how, setting))
+        how = f"{how}, {_AT_EXIT}"
         if found.own_figures and family == "jemalloc":
             how = f"`{found.own_figures}`, {_OF_REDIS}"
         steps += [f"{f'the figures of {family}' if several else 'its own figures'}: {how}"]

@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heapwright.diagnose.advice import Advice, AdviceFigures, advise
+from heapwright.diagnose.advice import TUNABLES, Advice, AdviceFigures, advise
 from heapwright.diagnose.which_malloc import WhichMalloc, which_malloc
 from heapwright.errors import HeapwrightError
 from heapwright.trace.pack import native_program
@@ -104,7 +104,9 @@ def diagnose(pid: int) -> Diagnosis:
     }
     division = divide(raw["parts"], heap, runtime)
     figures = figures_of(malloc.name, division, heap, runtime)._replace(
-        managed=_managed(pid, found["executable"]), own_figures=own_figures(found["command"] or [])
+        managed=_managed(pid, found["executable"]),
+        own_figures=own_figures(found["command"] or []),
+        **_settings(pid, malloc.name, found["executable"]),
     )
     advice = advise(figures)
     found |= {
@@ -139,7 +141,7 @@ def together(found: Sequence[Diagnosis]) -> Diagnosis:
         private=sums["resident"] - sums["files"],
         **{**sums, "managed_resident": managed_resident},
     )
-    advice = advise(figures)
+    advice = advise(figures._replace(settings=_common([one.figures.settings for one in found])))
     whole = {
         "pids": [one.json["pid"] for one in found],
         "allocator": figures.allocator,
@@ -239,6 +241,33 @@ def _managed(pid: int, executable: str | None) -> str:
     # The program is never started: it may belong to another user.
     managed = find_managed(path, ask=False) if os.access(path, os.R_OK | os.X_OK) else None
     return managed.runtime if managed else ""
+
+
+def _settings(pid: int, malloc: str, executable: str | None) -> dict[str, Any]:
+    """Return a process's values of the variables that hold several settings, and the variable of its jemalloc."""
+    from heapwright.allocators.embedded import find_embedded
+
+    variable = "MALLOC_CONF"
+    if "jemalloc" in malloc and executable is not None:
+        embedded = find_embedded(f"/proc/{pid}/root{executable}", ask=False)
+        if embedded is not None and embedded.name == "jemalloc":
+            variable = embedded.file.allocator.env
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        environment = b""
+    pairs = (os.fsdecode(word).partition("=") for word in environment.split(b"\0"))
+    return {
+        "settings": {name: value for name, _, value in pairs if name in (variable, TUNABLES)},
+        "jemalloc_variable": variable,
+    }
+
+
+def _common(settings: Sequence[Mapping[str, str | None]]) -> dict[str, str | None]:
+    """Return the settings of several processes; None where they differ."""
+    names = {name for one in settings for name in one}
+    values = {name: {one.get(name, "") for one in settings} for name in names}
+    return {name: found.pop() if len(found) == 1 else None for name, found in values.items()}
 
 
 def own_figures(command: Sequence[str]) -> str:
