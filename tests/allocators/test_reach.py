@@ -71,6 +71,19 @@ def test_a_program_that_takes_the_address_of_malloc_does_not_define_it(tmp_path:
     assert texts(str(tmp_path / "a")) == ["", "", ""]
 
 
+def test_a_malloc_that_may_pass_its_calls_on_is_left_to_the_run(program: Program, own: Callable[..., str]) -> None:
+    wrapper = str(program("malloc_wrapper", "-fno-builtin"))
+    for name, preload in (("", ""), ("glibc", ""), ("jemalloc", JEMALLOC)):
+        barrier = find_barrier(wrapper, name, preload)
+        assert barrier is not None
+        assert not barrier.certain
+    uses = '#include <dlfcn.h>\nvoid *f(void) { return dlsym(0, "free"); }\n'
+    for program_with_malloc in (own(), own("uses", more=uses), own("debug", "-g", more=uses + "/* malloc */")):
+        barrier = find_barrier(program_with_malloc)
+        assert barrier is not None
+        assert barrier.certain, program_with_malloc
+
+
 def test_settings_reach_python_shells_and_perl() -> None:
     """Python has arenas of its own, and asks malloc for them and for all large objects."""
     for name in (sys.executable, "sh", "perl", "cat"):

@@ -238,12 +238,37 @@ def test_a_program_that_allocates_nothing(program: Callable[..., Path], tmp_path
     assert nothing_left(tmp_path, bare, options=("--force",))[0] == 3
 
 
+def test_a_malloc_that_passes_its_calls_on_is_recorded(program: Callable[..., Path], tmp_path: Path) -> None:
+    """A wrapper in the program finds the recorder's malloc by dlsym(RTLD_NEXT)."""
+    words = ("-o", "t.hwt", "--", program("malloc_wrapper", *PLAIN))
+    done = heapwright_record(*words, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"1\n")
+    assert sum(e.kind == "malloc" and e.values[1] > 40000 for e in dump(tmp_path / "t.hwt")) == 2000
+    warning = "malloc_wrapper-fno-builtin defines malloc; the recording holds the calls that this malloc passes on"
+    assert f"heapwright: warning: {warning}\n" in done.stderr.decode()
+
+
+def test_a_malloc_that_looks_like_a_wrapper_and_is_none(tmp_path: Path) -> None:
+    (tmp_path / "start.c").write_text(
+        '#include <dlfcn.h>\n__attribute__((constructor)) static void f(void) {\n dlsym(RTLD_DEFAULT, "malloc"); }\n'
+    )
+    sources = [PROGRAMS / "mapping_calls.c", PROGRAMS / "bump_malloc.c", tmp_path / "start.c"]
+    subprocess.run([needs.command("gcc"), "-O1", "-D_GNU_SOURCE", "-o", tmp_path / "own", *sources], check=True)
+    status, said = nothing_left(tmp_path, "./own")
+    assert (status, said) == (
+        1,
+        "heapwright: nothing was recorded of own: it has a malloc of its own"
+        " (link it with the C library's malloc to record it)\n",
+    )
+
+
 def test_a_shell_with_its_own_malloc_that_starts_nothing(tmp_path: Path) -> None:
     """What its start-up leaves in the recording is no recording of it."""
     (tmp_path / "start.c").write_text(
-        "#include <dlfcn.h>\n#include <stddef.h>\n"  # another malloc than its own, once, as libraries may ask for
+        "#include <dlfcn.h>\n#include <string.h>\n"  # another malloc than its own, once, as libraries may ask for
         "__attribute__((constructor)) static void f(void) {\n"
-        ' void* (*m)(size_t); *(void**)&m = dlsym(RTLD_NEXT, "malloc"); m(40001); }\n'
+        ' char name[8]; strcpy(name, "mall"); strcat(name, "oc");\n'
+        " void* (*m)(size_t); *(void**)&m = dlsym(RTLD_NEXT, name); m(40001); }\n"
     )
     sources = [PROGRAMS / "mapping_calls.c", PROGRAMS / "bump_malloc.c", tmp_path / "start.c"]
     subprocess.run([needs.command("gcc"), "-O1", "-D_GNU_SOURCE", "-o", tmp_path / "bash", *sources], check=True)

@@ -34,10 +34,15 @@ def trace_bindings(program: str, env: Mapping[str, str], folder: Path) -> Bindin
 
     Returns:
         One process, or none where the loader cannot tell: static and set-user-ID programs, C libraries other than
-        glibc, programs for another machine.
+        glibc, programs for another machine, and programs whose own malloc may pass its calls on.
     """
     found = read_program(program)
-    if found is None or not found.loader or found.path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
+    if (
+        found is None
+        or not found.loader
+        or found.passes_on
+        or found.path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)
+    ):
         return []
     asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", **watch_environment(folder)}
     try:

@@ -24,7 +24,8 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _PT_INTERP, _PT_NOTE = 3, 4
-_SHT_DYNAMIC, _SHT_DYNSYM = 6, 11
+_SHT_PROGBITS, _SHT_DYNAMIC, _SHT_DYNSYM = 1, 6, 11
+_SHF_ALLOC = 2
 _DT_NEEDED = 1
 _MACHINES = {3: "i386", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv"}
 _MAX_SCRIPTS = 4  # an interpreter may be a script itself
@@ -40,6 +41,7 @@ class ProgramFile(NamedTuple):
         loader: its dynamic loader (PT_INTERP); empty if it is linked statically.
         linked: the allocator that `heapwright link` linked in, or empty; `linked_shared`: as a shared library.
         own_malloc: whether the program itself defines malloc. Always False for a static program, which has to.
+        passes_on: whether that malloc may be a wrapper, which finds the next malloc by dlsym(RTLD_NEXT, "malloc").
         family: whose malloc that is ('jemalloc', 'mimalloc', 'tcmalloc'), or empty if it is unknown.
         tunables: whether it is a static program with glibc's tunables and glibc's malloc in it.
         go: whether it was made by the Go compiler.
@@ -53,6 +55,7 @@ class ProgramFile(NamedTuple):
     linked: str = ""
     linked_shared: bool = False
     own_malloc: bool = False
+    passes_on: bool = False
     family: str = ""
     tunables: bool = False
     go: bool = False
@@ -266,6 +269,7 @@ def _read(path: Path, script: bool, data: mmap.mmap) -> ProgramFile:
     linked, how = _linked(notes)
     headers = [_SECTION.unpack_from(data, section_at + i * section_size) for i in range(sections)]
     own = bool(loader) and _defines_malloc(data, headers)
+    family = family_in(data) if own else ""
     return ProgramFile(
         path,
         script,
@@ -274,7 +278,8 @@ def _read(path: Path, script: bool, data: mmap.mmap) -> ProgramFile:
         linked=linked if how else "",
         linked_shared=how == "shared",
         own_malloc=own,
-        family=family_in(data) if own else "",
+        passes_on=own and not family and _asks_for_malloc(data, headers),
+        family=family,
         tunables=not loader and data.find(b"glibc.malloc.") >= 0 and data.find(b"malloc(): ") >= 0,
         go=any(b"Go\0\0" in note for note in notes),
     )
@@ -302,13 +307,23 @@ def _defines_malloc(data: mmap.mmap, headers: list[tuple[int, ...]]) -> bool:
     return _defines(data, headers, b"malloc")
 
 
-def _defines(data: mmap.mmap, headers: list[tuple[int, ...]], symbol: bytes) -> bool:
+def _asks_for_malloc(data: mmap.mmap, headers: list[tuple[int, ...]]) -> bool:
+    """Whether a program imports dlsym and has the text 'malloc' among its data.
+
+    A malloc of a program's own that calls no other hardly has both. Where it has, the run shows it.
+    """
+    texts = (data[h[4] : h[4] + h[5]] for h in headers if h[1] == _SHT_PROGBITS and h[2] & _SHF_ALLOC)
+    return _defines(data, headers, b"dlsym", imported=True) and any(b"\0malloc\0" in b"\0" + text for text in texts)
+
+
+def _defines(data: mmap.mmap, headers: list[tuple[int, ...]], symbol: bytes, imported: bool = False) -> bool:
     """Whether the dynamic symbol table defines a name.
 
     Args:
         data: the whole file.
         headers: of its sections.
         symbol: the name.
+        imported: whether the table must refer to the name instead.
     """
     for header in headers:
         if header[1] != _SHT_DYNSYM:
@@ -321,6 +336,6 @@ def _defines(data: mmap.mmap, headers: list[tuple[int, ...]], symbol: bytes) -> 
             places.add(at)
         table = data[header[4] : header[4] + header[5]] if places else b""
         for name, _, _, section, _, _ in _SYMBOL.iter_unpack(table[: len(table) - len(table) % _SYMBOL.size]):
-            if section and name in places:
+            if bool(section) != imported and name in places:
                 return True
     return False

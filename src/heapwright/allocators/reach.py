@@ -1,8 +1,9 @@
 """Says, before anything is run, why an allocator, its settings or the recorder cannot reach a program.
 
 It looks at the program's file only. A look at a file cannot tell what the program starts, or what a plugin brings: a
-program that is linked statically, or a shell with a malloc of its own, may start others that can be reached. Such a
-barrier is not `certain`, and the run must decide (`judge_takeover`, `tuning.takeover_check`, an empty recording).
+program that is linked statically, or a shell with a malloc of its own, may start others that can be reached. A malloc
+of a program's own may pass its calls on. Such a barrier is not `certain`, and the run must decide (`judge_takeover`,
+`tuning.takeover_check`, an empty recording).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Barrier(NamedTuple):
     Attributes:
         reason: 'exgen is linked into it'.
         instead: what to do.
-        certain: False where programs that it starts may still be reached.
+        certain: False where the program, or programs that it starts, may still be reached.
         what: 'glibc's settings do not reach ./prog'.
     """
 
@@ -118,7 +119,7 @@ def _own(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier |
         if found.family
         else "link it without that malloc, or describe its settings in a file: 'tune --space FILE'"
     )
-    return Barrier(whose, instead, certain=found.path.name not in _SHELLS)
+    return Barrier(whose, instead, certain=found.path.name not in _SHELLS and not found.passes_on)
 
 
 def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:

@@ -165,6 +165,7 @@ def run(args: argparse.Namespace) -> int:
             each = counted(len(others), "other process", "other processes")
             say(f"{others[0].trace.parent}: {each}, {counted(sum(p.packed.events for p in others), 'event')} in all")
     _warn_if_thinned(args, recording.processes)
+    _warn_of_wrapper(recording.processes)
     if recording.failure:
         warn(f"the run failed: {recording.failure}")
     for pid in recording.running:
@@ -185,6 +186,15 @@ def _warn_if_thinned(args: argparse.Namespace, processes: Sequence[RecordedProce
             f"the sample was thinned from 1 in {asked:,} to 1 in {left:,}, to keep {bounds}; "
             "its figures vary more. --max-cost 0 sets no bound of CPU time"
         )
+
+
+def _warn_of_wrapper(processes: Sequence[RecordedProcess]) -> None:
+    """Warn if the program of the first process defines malloc and may pass only some calls on to the recorder's."""
+    from heapwright.allocators.program_file import read_program
+
+    found = read_program(processes[0].executable) if processes and processes[0].executable else None
+    if found is not None and found.passes_on:
+        warn(f"{found.path.name} defines malloc; the recording holds the calls that this malloc passes on")
 
 
 def _export(args: argparse.Namespace) -> int:

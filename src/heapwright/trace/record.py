@@ -370,7 +370,7 @@ def _kept(folder: Path, trace: Path, what: str, error: BaseException) -> Heapwri
 def _with_own_malloc(program: str) -> str:
     """Returns the real path of a program with its own malloc, of which only the start-up is recorded; else empty."""
     found = read_program(program)
-    return str(found.path.resolve()) if found is not None and found.own_malloc else ""
+    return str(found.path.resolve()) if found is not None and found.own_malloc and not found.passes_on else ""
 
 
 def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
