@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -125,14 +124,12 @@ def test_other_platforms_come_from_their_folder(monkeypatch: pytest.MonkeyPatch,
     ],
 )
 def test_wrong_arguments_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with contextlib.suppress(SystemExit):  # argparse's own errors
-        assert main(["kit", *words]) == 2
+    assert main(["kit", *words]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_folder_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["kit", "-o", str(tmp_path / "none/kit.tar")])
+    assert main(["kit", "-o", str(tmp_path / "none/kit.tar")]) == 2
     assert "there is no directory" in capsys.readouterr().err
 
 

@@ -155,10 +155,7 @@ def test_hostile_arguments_are_refused_in_one_line(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    try:
-        status = main(words)
-    except SystemExit as ended:
-        status = int(str(ended.code))
+    status = main(words)
     err = capfd.readouterr().err
     assert status == 2, err
     assert err.startswith("heapwright: ")

@@ -145,14 +145,7 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stdout.reconfigure(errors="heapwright")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parse(words)
-        if not hasattr(args, "run"):
-            build_parser().print_help()
-            return USAGE if words else 0
-        if args.command is not None and not getattr(args, "takes_command", False):
-            fail(f"'{words[0]}' takes no command after --", f"see 'heapwright {words[0]} --help'")
-            return USAGE
-        status: int = args.run(args)
+        status = _run(words)
         with naming_stdout():
             sys.stdout.flush()
         return status
@@ -173,6 +166,22 @@ def _main(argv: Sequence[str] | None) -> int:
         where = f"{error.filename}: " if error.filename else "stdout: " if lost else ""
         fail(f"{where}{error.strerror or error}")
         return FAILED
+
+
+def _run(words: list[str]) -> int:
+    """Run the verb that a command line names, or print the help; return the exit status."""
+    try:
+        args = parse(words)
+    except SystemExit as end:  # --help and --version have printed; wrong usage is reported
+        return end.code if isinstance(end.code, int) else 0
+    if not hasattr(args, "run"):
+        build_parser().print_help()
+        return USAGE if words else 0
+    if args.command is not None and not getattr(args, "takes_command", False):
+        fail(f"'{words[0]}' takes no command after --", f"see 'heapwright {words[0]} --help'")
+        return USAGE
+    status: int = args.run(args)
+    return status
 
 
 def _encode_anyway(error: UnicodeError) -> tuple[bytes, int]:

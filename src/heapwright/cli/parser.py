@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
+from heapwright.cli.output_files import naming_stdout
 from heapwright.errors import USAGE, unknown
 from heapwright.terminal_text import say
 
@@ -72,6 +74,11 @@ class Parser(argparse.ArgumentParser):
 
     def _get_formatter(self) -> argparse.HelpFormatter:
         return (_VerbHelp if self.prog == NAME else _Help)(self.prog)
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
+        """Print a help; argparse's own function ignores that it cannot be written."""
+        with naming_stdout():
+            (file or sys.stderr).write(message)
 
     def format_usage(self) -> str:
         """Return the usage lines, with the command that a verb takes after '--'."""
