@@ -289,7 +289,9 @@ def test_a_program_for_another_machine(dynamic: str, tmp_path: Path) -> None:
 def test_settings_of_glibc_do_not_reach_a_musl_program(tmp_path: Path) -> None:
     loader = "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"
     subprocess.run([needs.command("gcc"), loader, "-o", tmp_path / "m", PROGRAMS / "mapping_calls.c"], check=True)
-    assert reasons(str(tmp_path / "m")) == {"the C library of it is musl"}
+    assert reasons(str(tmp_path / "m")) == {"its C library is musl"}
+    certain = [find_barrier(str(tmp_path / "m"), *words) for words in ((), ("glibc",), ("jemalloc", JEMALLOC))]
+    assert [b is not None and b.certain for b in certain] == [True, False, True], "its loader refuses our libraries"
 
 
 # scripts

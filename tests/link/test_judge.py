@@ -214,3 +214,12 @@ def test_cpp_names_are_demangled() -> None:
 def test_names_stay_mangled_without_the_demangler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cxxfilt", None)
     assert readable("_Znwm") == "_Znwm"
+
+
+@pytest.mark.parametrize(("way", "verdict"), [("nothing", "single"), ("pthread", "multi"), ("dlopen", "unknown")])
+def test_the_c_library_of_a_musl_program_is_its_loader(way: str, verdict: str, tmp_path: Path) -> None:
+    (tmp_path / "p.c").write_text(WAYS[way][0])
+    run(needs.command("musl-gcc"), tmp_path / "p.c", "-o", tmp_path / "p")
+    (found,) = inspect_files([tmp_path / "p"])
+    assert found.verdict == verdict
+    assert not any(one.effect == "missing" for one in found.evidence)

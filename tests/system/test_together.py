@@ -106,5 +106,5 @@ def test_glibc_is_not_searched_in_a_musl_program(heapwright: Heapwright, tmp_pat
     subprocess.run([needs.command("musl-gcc"), "-o", prog, PROGRAMS / "mapping_calls.c"], check=True)
     done = heapwright("tune", "--allocators", "glibc,exgen", "--budget", "2", "--study", "s.study", "--", str(prog))
     assert done.status == 1
-    assert "glibc is not searched: glibc's settings do not reach prog: the C library of it is musl" in done.err
+    assert "glibc is not searched: glibc's settings do not reach prog: its C library is musl" in done.err
     assert "no allocator can be searched in this program" in done.err

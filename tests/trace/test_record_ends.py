@@ -238,6 +238,17 @@ def test_a_program_that_allocates_nothing(program: Callable[..., Path], tmp_path
     assert nothing_left(tmp_path, bare, options=("--force",))[0] == 3
 
 
+def test_a_musl_program_is_not_run(tmp_path: Path) -> None:
+    """Its loader would end it, because it cannot load the recorder."""
+    subprocess.run([needs.command("musl-gcc"), "-o", tmp_path / "m", PROGRAMS / "mapping_calls.c"], check=True)
+    status, said = nothing_left(tmp_path, "./m")
+    assert (status, said) == (
+        1,
+        "heapwright: m cannot be recorded: its C library is musl"
+        " (record a build of it for glibc; 'record --export' has a recorder for musl)\n",
+    )
+
+
 def test_a_malloc_that_passes_its_calls_on_is_recorded(program: Callable[..., Path], tmp_path: Path) -> None:
     """A wrapper in the program finds the recorder's malloc by dlsym(RTLD_NEXT)."""
     words = ("-o", "t.hwt", "--", program("malloc_wrapper", *PLAIN))

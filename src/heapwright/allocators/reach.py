@@ -140,9 +140,14 @@ def _built_for_musl(library: str) -> bool:
     return mapped is not None and any(name == "libc.so" or name.startswith("libc.musl-") for name in mapped.needed)
 
 
-def _other_libc(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
+def _other_libc(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:
+    """The loader of musl ends a program if it cannot load a library of LD_PRELOAD."""
     if "musl" not in Path(found.loader).name or (preload and _built_for_musl(preload)):
         return None
-    return Barrier(f"the C library of {'its interpreter' if found.script else 'it'} is musl",
-                   "use a library for musl (docs/platforms.md), or a build of the program for glibc",
-                   certain=False)  # fmt: skip
+    instead = (
+        "use a library for musl (docs/platforms.md), or a build of the program for glibc"
+        if allocator
+        else "record a build of it for glibc; 'record --export' has a recorder for musl"
+    )
+    whose = f"the C library of {it}" if found.script else "its C library"
+    return Barrier(f"{whose} is musl", instead, certain=bool(preload) or not allocator)

@@ -87,6 +87,8 @@ def find_loaded(
     first = [Path(folder) / name for folder in (*rpath, *environment, *runpath)]
     known = [Path(path) for path in _loader_cache().get(name, ())]
     last = [Path(folder) / name for folder in (*_configured_folders(), *_DEFAULT, *more)]
+    if name == "libc.so" or name.startswith("libc.musl-"):  # musl's, which is its loader
+        last += sorted(Path("/lib").glob("ld-musl-*.so.1"))
     return next((path for path in (*first, *known, *last) if is_for_machine(path, machine, bits)), None)
 
 
