@@ -74,10 +74,10 @@ CASES = {
     "workload: unknown key": (["tune", "--workload", "key.toml"], 2, r"key\.toml:3: .*'output\.compere'.*'compare'"),
     "workload and command": (["tune", "--workload", "type.toml", "--", "true"], 2, r"cannot both be given"),
     "space: unknown key": (["tune", "--space", "space.toml", "--", "true"], 2, r"space\.toml:4: .*'lowest'|.*lowest"),
-    "no such study": (["report", "no.study"], 1, r"no such study: no\.study \('heapwright tune -- CMD' makes one\)"),
+    "no such study": (["report", "no.study"], 2, r"no such study: no\.study \('heapwright tune -- CMD' makes one\)"),
     "not a study": (["apply", "plain.txt"], 1, r"plain\.txt is not a heapwright study \(name another file\)"),
     "tune onto something else": (["tune", "--study", "plain.txt", "--", "true"], 1, r"is not a heapwright study"),
-    "run without study": (["run", "no.study", "--", "true"], 1, r"no such study"),
+    "run without study": (["run", "no.study", "--", "true"], 2, r"no such study"),
     "no such folder": (["tune", "--study", "no/x.study", "--", "true"], 1, r"cannot open the study no/x\.study"),
     "metric that cannot be had": (
         ["tune", "--minimize", "idle_rss", "--", "true"],
@@ -197,6 +197,39 @@ def small_disk(heapwright: Heapwright) -> Iterator[Path]:
         needs.machine_cannot("mount a small disk (root only)")
     yield disk
     subprocess.run(["umount", disk], check=True)
+
+
+READERS = [
+    *(["info"], ["replay"], ["fit", "-o", "m"], ["synth"], ["import", "-o", "t"], ["export", "-o", "t"], ["inspect"]),
+    *(["compare", "--trace"], ["tune", "--trace"], ["tune", "--space"], ["tune", "--add-space"], ["tune", "--cluster"]),
+    *([verb, "--workload"] for verb in ("tune", "measure", "record", "compare")),
+    *(["landscape", "--param", "mxfast", "--workload"], ["tune", "--warm-start"], ["measure", "--stdin"]),
+    *([verb] for verb in ("report", "apply", "run", "verify", "watch", "experiment")),
+    ["record", "-o", "t", "--recover"],
+]
+
+
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_a_file_that_does_not_exist_is_wrong_usage(words: list[str], heapwright: Heapwright) -> None:
+    takes_command = {"--space", "--add-space", "--cluster", "--warm-start", "--stdin"} & set(words) or words == ["run"]
+    command = ["--", "true"] if takes_command else []
+    done = heapwright(*words, "no-such-file.toml", *command)
+    assert (done.status, done.out) == (2, "")
+    assert "no-such-file.toml" in one_line(done.err)
+    assert list(heapwright.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["info", "t.hwt"], ["inspect", "/bin/true"], ["doctor"], ["allocators"], ["diagnose"]]
+)
+def test_quiet_verbs_print_nothing(words: list[str], heapwright: Heapwright) -> None:
+    """Files such as that of --json and the exit status tell the result then."""
+    if words[0] == "info":
+        assert heapwright("record", "-q", "-o", "t.hwt", "--", "perl", "-e", "1").status == 0
+    words = [*words, str(os.getpid())] if words[0] == "diagnose" else words
+    done = heapwright(*words, "-q", "--json", "found.json")
+    assert (done.status, done.out, done.err) == (heapwright(*words, "-q").status, "", "")
+    assert (heapwright.folder / "found.json").stat().st_size > 0
 
 
 @pytest.mark.long

@@ -194,7 +194,7 @@ def test_studies_that_cannot_be_verified_give_one_line(tuned: Heapwright) -> Non
     assert tuned("tune", "--space", "n.toml", "--budget", "2", "--study", "n.study", "-q", "--", "true").status == 0
     for words, status, said in (
         (["verify", "n.study"], 1, "claims no gain, so there is nothing to verify"),
-        (["verify", "none.study"], 1, "no such study"),
+        (["verify", "none.study"], 2, "no such study"),
         (["verify", "s.study", "--max-time", "soon"], 2, "is not a time above 0"),
         (["verify", "s.study", "--max-time", "0"], 2, "is not a time above 0"),
         (["verify", "s.study", "--keep", "200"], 2, "percentage from 0 to 100"),

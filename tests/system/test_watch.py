@@ -49,7 +49,7 @@ def test_a_running_study_is_watched_to_its_end(heapwright: Heapwright) -> None:
 
 def test_files_that_cannot_be_watched_are_refused_at_once(heapwright: Heapwright) -> None:
     done = heapwright("watch", "no.study")
-    assert done.status == 1
+    assert done.status == 2
     assert done.err == "heapwright: no such study: no.study ('heapwright tune -- CMD' makes one)\n"
     done = heapwright("watch", "no.study", "--port", "70000")
     assert done.status == 2

@@ -35,7 +35,12 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=json_file, metavar="FILE", help="write the result as one JSON object; '-' writes to stdout"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress and no table")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="print neither progress nor the result, which --json FILE and other files still get",
+    )
 
 
 def add_workload_option(parser: argparse.ArgumentParser, inputs: str = "") -> None:

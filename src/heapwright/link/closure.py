@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heapwright.elf.image import LOCAL, WEAK, Image, read_image
-from heapwright.errors import HeapwrightError
+from heapwright.errors import HeapwrightError, UsageError
 from heapwright.link.archive import Archive, is_archive
 from heapwright.link.bitcode import Bitcode, is_bitcode, read_bitcode
 from heapwright.link.line import LinkInput, LinkLine
@@ -48,22 +48,24 @@ def read_input(path: Path) -> Image | Archive:
     """Opens an object, an archive, a program or a library.
 
     Raises:
-        HeapwrightError: it is none of these, damaged, or cannot be read.
+        UsageError: it cannot be read.
+        HeapwrightError: it is none of these, or damaged.
     """
+    hint = "name objects, archives, programs or libraries"
     if path.is_dir():
-        raise HeapwrightError(f"{path} is a directory", "name objects, archives, programs or libraries")
+        raise UsageError(f"{path} is a directory", hint)
     if not path.is_file() and path.exists():
-        raise HeapwrightError(f"{path} is not a regular file", "name objects, archives, programs or libraries")
+        raise UsageError(f"{path} is not a regular file", hint)
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise HeapwrightError(f"{path}: {error.strerror}", "name objects, archives, programs or libraries") from None
+        raise UsageError(f"{path}: {error.strerror}", hint) from None
     if is_archive(content):
         return Archive(path, content)
     if is_bitcode(content):
         return read_bitcode(content, str(path))
     if content[:4] != b"\x7fELF":
-        raise HeapwrightError(f"{path} {_what_else(content)}", "name objects, archives, programs or libraries")
+        raise HeapwrightError(f"{path} {_what_else(content)}", hint)
     return read_image(content, str(path))
 
 

@@ -417,10 +417,11 @@ def read_study(path: Path) -> Store:
     """Opens a study for reading only.
 
     Raises:
-        HeapwrightError: missing, not a study, another version's, or holding nothing yet.
+        UsageError: there is no such file, or SQLite cannot open a path of its length.
+        HeapwrightError: not a study, another version's, or holding nothing yet.
     """
     if not path.is_file():
-        raise HeapwrightError(f"no such study: {path}", "'heapwright tune -- CMD' makes one")
+        raise UsageError(f"no such study: {path}", "'heapwright tune -- CMD' makes one")
     _check_length(path)
     db = connect_read_only(path)
     try:
