@@ -16,8 +16,7 @@ int DraftFile::create(const std::string& path, mode_t mode) {
   constexpr std::size_t kMaxName = 200;
   const std::size_t slash = path.rfind('/') + 1;  // 0 if there is none
   const std::size_t name = std::max(slash, path.size() - std::min(path.size(), kMaxName));
-  std::string draft =
-      path.substr(0, slash) + path.substr(name) + "." + std::to_string(::getpid()) + ".part";
+  std::string draft = path.substr(0, slash) + path.substr(name) + "." + std::to_string(::getpid()) + ".part";
   (void)::unlink(draft.c_str());
   const int file = ::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file >= 0) {

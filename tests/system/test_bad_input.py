@@ -213,10 +213,11 @@ READERS = [
 def test_a_file_that_does_not_exist_is_wrong_usage(words: list[str], heapwright: Heapwright) -> None:
     takes_command = {"--space", "--add-space", "--cluster", "--warm-start", "--stdin"} & set(words) or words == ["run"]
     command = ["--", "true"] if takes_command else []
-    done = heapwright(*words, "no-such-file.toml", *command)
-    assert (done.status, done.out) == (2, "")
-    assert "no-such-file.toml" in one_line(done.err)
-    assert list(heapwright.folder.iterdir()) == []
+    for name in ("no-such-file.toml", "n" * 300):
+        done = heapwright(*words, name, *command)
+        assert (done.status, done.out) == (2, "")
+        assert name in one_line(done.err)
+        assert list(heapwright.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

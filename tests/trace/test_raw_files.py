@@ -70,9 +70,7 @@ def test_a_path_that_the_recorder_cannot_use_is_the_cause(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     done = heapwright_record("-o", "t.hwt", *COMMAND, folder=folder)
     assert done.returncode == 2
-    assert "bytes; the recorder can use 3,071 (write the trace into a folder with a shorter path)" in one_line(
-        done.stderr
-    )
+    assert "bytes; the recorder can use 3,071 (write into a folder with a shorter path)" in one_line(done.stderr)
     assert not list(folder.iterdir())
 
 
@@ -110,3 +108,22 @@ def test_recover_removes_what_a_killed_one_left(program: Callable[..., Path], tm
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.glob(".*")] == [alive.name]
     assert dump(tmp_path / "t.hwt")
+
+
+def test_an_export_is_whole_or_not_there(disk: Path, tmp_path: Path) -> None:
+    """A running program may have the earlier library in memory, so it is replaced and not overwritten."""
+    words = ("--export", "out", "--sample", "8", "-o", "/raw")
+    done = heapwright_record(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    library = tmp_path / "out/libheapwright-sample.so"
+    before = library.stat().st_ino
+    assert heapwright_record(*words, folder=tmp_path).returncode == 0
+    assert library.stat().st_ino != before
+    (disk / "fill").write_bytes(b"x" * (250 << 10))
+    done = heapwright_record(*words, folder=disk)
+    assert done.returncode == 1
+    assert "out cannot be written: No space left on device (free some space)" in one_line(done.stderr)
+    assert not list((disk / "out").iterdir())
+    done = heapwright_record(*words[:-1], "/" + "d/" * 1600, folder=tmp_path)
+    assert done.returncode == 2
+    assert "the recorder can use 3,071" in one_line(done.stderr)

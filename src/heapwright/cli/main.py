@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -165,7 +166,7 @@ def _main(argv: Sequence[str] | None) -> int:
         lost = _drop_output()  # stdout may be the file that could not be written
         where = f"{error.filename}: " if error.filename else "stdout: " if lost else ""
         fail(f"{where}{error.strerror or error}")
-        return FAILED
+        return USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # all too long names are the user's
 
 
 def _run(words: list[str]) -> int:

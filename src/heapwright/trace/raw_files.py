@@ -53,12 +53,7 @@ def check_writable(folder: Path) -> None:
         HeapwrightError: there is no room on its disk.
         UsageError: its path is too long for the recorder.
     """
-    size = len(os.fsencode(folder.resolve()))
-    if size > _MAX_FOLDER:
-        raise UsageError(
-            f"the path of the folder for raw files has {size:,} bytes; the recorder can use {_MAX_FOLDER:,}",
-            "write the trace into a folder with a shorter path",
-        )
+    check_length(folder.resolve())
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, _MIN_RAW_BYTES)
@@ -67,6 +62,20 @@ def check_writable(folder: Path) -> None:
             f"nothing can be recorded in {folder.parent}: {error.strerror}",
             f"a recording needs {_MIN_RAW_BYTES >> 10} KiB to begin with; free some space, or use another disk",
         ) from None
+
+
+def check_length(folder: Path) -> None:
+    """Fails if the recorder cannot use a folder because of its length.
+
+    Raises:
+        UsageError: its path is too long.
+    """
+    size = len(os.fsencode(folder))
+    if size > _MAX_FOLDER:
+        raise UsageError(
+            f"the path of the folder for raw files has {size:,} bytes; the recorder can use {_MAX_FOLDER:,}",
+            "write into a folder with a shorter path",
+        )
 
 
 @contextlib.contextmanager

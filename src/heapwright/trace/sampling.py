@@ -5,13 +5,15 @@ The library libheapwright-sample.so reads the variables below, or a settings fil
 
 from __future__ import annotations
 
-import shutil
+import errno
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.files import write_whole
 from heapwright.platforms import host_platform, need_platform
+from heapwright.trace.raw_files import check_length
 
 LIBRARY = "libheapwright-sample.so"
 SETTINGS = "libheapwright-sample.conf"
@@ -92,19 +94,20 @@ def export(folder: Path, sampling: Sampling, raw: Path, platform: str | None = N
         The library.
 
     Raises:
-        HeapwrightError: the recorder is not installed, or not built for the platform.
-        UsageError: the folder cannot be written.
+        HeapwrightError: the recorder is not installed, or not built for the platform; or the disk is full.
+        UsageError: the folder cannot be written, or the recorder cannot use the path of `raw`.
     """
     source = need_platform(platform or host_platform()) / "lib" / LIBRARY
     if not source.is_file():
         raise HeapwrightError(f"there is no recorder {source}", "run 'make build', or reinstall heapwright")
+    check_length(raw)
     variables = {"HEAPWRIGHT_RECORD": str(raw), "HEAPWRIGHT_RECORD_SAMPLE": "1"} | sampling.variables()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, folder / LIBRARY)
-        draft = folder / f".{SETTINGS}.draft"
-        draft.write_text("".join(f"{key}={value}\n" for key, value in variables.items()))
-        draft.replace(folder / SETTINGS)
+        write_whole(folder / LIBRARY, source.read_bytes())  # programs may run with an earlier one
+        write_whole(folder / SETTINGS, "".join(f"{key}={value}\n" for key, value in variables.items()))
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a folder that can be written") from None
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        kind, hint = (HeapwrightError, "free some space") if full else (UsageError, "name a folder that can be written")
+        raise kind(f"{folder} cannot be written: {error.strerror}", hint) from None
     return folder / LIBRARY
