@@ -48,6 +48,14 @@ void find(F*& function, const char* name) {
   }
 }
 
+// Whether the program's calls of malloc come here. They do not if the program has a malloc of its own.
+bool is_in_front() {
+  Dl_info theirs{};
+  Dl_info ours{};
+  return dladdr(dlsym(RTLD_DEFAULT, "malloc"), &theirs) != 0 && dladdr(&found, &ours) != 0 &&
+         theirs.dli_fbase == ours.dli_fbase;
+}
+
 }  // namespace
 
 Real real = {.malloc = first_malloc,
@@ -95,10 +103,14 @@ void find_real() {
   find(them.malloc_usable_size, "malloc_usable_size");
   find(them.fork, "fork");
   find(them.exit_now, "_exit");
-  find(them.pvalloc, "pvalloc");
-  find(them.reallocarray, "reallocarray");
-  find(them.free_sized, "free_sized");
-  find(them.free_aligned_sized, "free_aligned_sized");
+  // A search that finds nothing allocates an error message. A program's own malloc may not be ready
+  // for that before main: GNU Common Lisp crashes. Such a program does not call these functions here.
+  if (is_in_front()) {
+    find(them.pvalloc, "pvalloc");
+    find(them.reallocarray, "reallocarray");
+    find(them.free_sized, "free_sized");
+    find(them.free_aligned_sized, "free_aligned_sized");
+  }
   dlerror();  // the program must not see an error of the calls above
   Dl_info library{};
   if (dladdr(reinterpret_cast<void*>(them.malloc), &library) != 0 && library.dli_fname != nullptr) {

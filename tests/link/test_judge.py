@@ -27,6 +27,7 @@ WAYS = {
         "getaddrinfo_a",
     ),
     "clone": ("#define _GNU_SOURCE\n#include <sched.h>\nint main(){return clone(0,0,0,0);}", "unknown", "clone"),
+    "dlsym": ("#include <dlfcn.h>\nint main(){return !dlsym(0, \"pthread_create\");}", "unknown", "dlsym"),
     "nothing": ("#include <stdio.h>\nint main(){puts(\"x\");return 0;}", *SINGLE),
     "mutex": ("#include <pthread.h>\npthread_mutex_t m;int main(){return pthread_mutex_lock(&m);}", *SINGLE),
     "own clone": ("int clone(int x){return x;}\nint main(){return clone(0);}", *SINGLE),
@@ -176,8 +177,9 @@ def test_known_libraries_are_judged_by_function(compile_: Build, tmp_path: Path)
         assert one(main, zstd).verdict == one(tmp_path / "prog").verdict == verdict
 
 
-def test_no_plugins_makes_an_unknown_program_single(compile_: Build, tmp_path: Path) -> None:
-    main = compile_("a.c", WAYS["dlopen"][0])
+@pytest.mark.parametrize("way", ["dlopen", "dlsym"])
+def test_no_plugins_makes_an_unknown_program_single(compile_: Build, tmp_path: Path, way: str) -> None:
+    main = compile_("a.c", WAYS[way][0])
     run("gcc", main, "-o", tmp_path / "prog")
     for path in (main, tmp_path / "prog"):
         assert one(path).verdict == "unknown"

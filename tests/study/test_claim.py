@@ -315,3 +315,17 @@ def test_a_claim_names_what_grows_beside_its_objectives() -> None:
     )
     assert "dearer" not in pick_claim(found, list(found), 1, 0.005)
     assert "dearer" not in pick_claim(found, ["mean_rss_bytes"], 1, 0.005, replays=True)
+
+
+def test_a_search_that_only_replays_had_time_for_is_one() -> None:
+    """Runs may become slower after the replays, so that none of the program is left in the budget."""
+    needs = {"searched": 0.0, "run_s": 1.2, "pairs": 7.0, "seconds": 17.0}
+    none = study_claim({}, ["cpu_s"], True, needs)
+    assert none == (
+        "Nothing is proven: the time budget left no time to search (one run takes about 1.20 s). Give a larger --budget."
+    )
+    some = study_claim({}, ["cpu_s"], True, {**needs, "unmeasured": 6.0})
+    assert some == (
+        "Nothing is proven: the time budget left no time to run the program with the best of 6 settings tried on"
+        " replays (one run takes about 1.20 s). Give a larger --budget."
+    )

@@ -223,6 +223,29 @@ def test_a_program_with_its_own_malloc_is_not_run(tmp_path: Path) -> None:
     )
 
 
+OWN_MALLOC = """
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+static char room[1 << 20]; static size_t used; static int ready;
+void* malloc(size_t n) { used += (n + 15) & ~(size_t)15; return room + used - ((n + 15) & ~(size_t)15); }
+void* calloc(size_t a, size_t b) { return malloc(a * b); }
+void* realloc(void* p, size_t n) { void* q = malloc(n); if (p) memcpy(q, p, n); return q; }
+void free(void* p) { if (p && !ready) _exit(99); }
+int main(void) { ready = 1; free(malloc(9)); return 0; }
+"""
+
+
+def test_a_program_with_its_own_malloc_in_a_script_is_named_and_works(tmp_path: Path) -> None:
+    """Its malloc may not be ready before main, as that of GNU Common Lisp, so the recorder makes it no calls."""
+    (tmp_path / "own.c").write_text(OWN_MALLOC)
+    subprocess.run([needs.command("gcc"), "-O1", "-fno-builtin", "-o", "own", "own.c"], cwd=tmp_path, check=True)
+    done = heapwright_record("-o", "t.hwt", "--", "sh", "-c", "./own; sort /dev/null; ./own", folder=tmp_path)
+    said = done.stderr.decode()
+    assert done.returncode == 0, said
+    assert said.count("warning: own: nothing is recorded: it has a malloc of its own") == 1, said
+
+
 def test_a_program_that_allocates_nothing(program: Callable[..., Path], tmp_path: Path) -> None:
     """It fails with the program's own status, or 1 where that is 0; a trace that --force was to replace stays."""
     (tmp_path / "t.hwt").write_text("precious")

@@ -88,6 +88,27 @@ def others_than(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str
     return [] if {real} in seen and not became else sorted({provider for bound in seen for provider in bound} - {real})
 
 
+def apart(library: str, found: Iterable[set[tuple[str, str]]]) -> str:
+    """Name a shared library that keeps another malloc in a process that uses this library's; empty if none does.
+
+    The program loads it by dlopen with RTLD_DEEPBIND, as PHP loads its modules. If one part of such a program frees
+    blocks of the other, the program crashes under every preloaded malloc.
+
+    Args:
+        library: path of the library that was preloaded.
+        found: the bindings of each process of a run.
+    """
+    real = os.path.realpath(library)
+    for pairs in found:
+        bound = {(os.path.realpath(user), os.path.realpath(provider)) for user, provider in pairs if ".so" in user}
+        if real in providers(library, pairs):
+            for user, provider in sorted(bound):
+                if provider not in (user, real) and user != real and "/ld-" not in user:
+                    keeps = f"{Path(user).name} keeps the malloc of {Path(provider).name}"
+                    return f"{keeps}, because the program loads it with RTLD_DEEPBIND"
+    return ""
+
+
 def takeover_failure(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
     """Return why a library did not take over; empty if some process used its malloc and no other.
 

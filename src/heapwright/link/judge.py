@@ -30,13 +30,14 @@ _SAYS = {
     "starts": "starts a thread",
     "may": "may start a thread",
     "plugins": "loads plug-ins",
+    "lookups": "finds functions by names given at run time",
     "missing": "was not found",
-    "told": "loads plug-ins; --no-plugins says that they start no threads",
+    "told": "reaches code that --no-plugins says starts no threads",
     "none": "is not referred to",
     "harmless": "is reached by no function that is used",
 }
 _MAX_MANGLED = 1000  # characters; the demangler recurses, and the files may be hostile
-_ORDER = ("starts", "may", "plugins", "missing", "told", "harmless", "none")
+_ORDER = ("starts", "may", "plugins", "lookups", "missing", "told", "harmless", "none")
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class _Case:
     found: dict[tuple[str, str], Evidence] = field(default_factory=dict)
 
     def add(self, symbol: str, origin: str, via: Sequence[str], effect: str, why: str = "") -> None:
-        if effect == "plugins" and not self.plugins:
+        if effect in ("plugins", "lookups") and not self.plugins:
             effect = "told"
         key = (symbol, origin)
         old = self.found.get(key)
@@ -113,7 +114,7 @@ class _Case:
         verdict: Verdict = "single"
         if "starts" in effects:
             verdict = "multi"
-        elif effects & {"may", "plugins", "missing"}:
+        elif effects & {"may", "plugins", "lookups", "missing"}:
             verdict = "unknown"
         elif not evidence:
             evidence = [

@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-Effect = Literal["starts", "may", "plugins"]
-_EFFECTS: tuple[Effect, ...] = ("starts", "may", "plugins")
+Effect = Literal["starts", "may", "plugins", "lookups"]
+_EFFECTS: tuple[Effect, ...] = ("starts", "may", "plugins", "lookups")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Library:
         starts: functions that start a thread.
         may: functions that start one if an argument or a setting says so.
         plugins: functions that load code by a name given at run time.
+        lookups: functions that find a function by a name given at run time, in any loaded library.
         otherwise: the effect of all its other functions; empty for none.
         at_load: whether it starts a thread when it is loaded.
         why, when: reasons for the user; `when` is for functions in `may`.
@@ -35,6 +36,7 @@ class Library:
     starts: list[str] = field(default_factory=list)
     may: list[str] = field(default_factory=list)
     plugins: list[str] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
     otherwise: str = ""
     at_load: bool = False
     why: str = ""

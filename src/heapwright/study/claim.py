@@ -193,6 +193,11 @@ def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str
             tried = f"{replayed:.0f} settings were tried" if replayed > 1 else "1 setting was tried"
             none = "none is predicted to gain anything beyond chance"
             return f"Nothing is proven. {tried} on replays of the recorded allocations; {none}. {step}"
+        unmeasured = too_short.get("unmeasured", 0.0)
+        if unmeasured:  # settings that only replays have tried
+            which = f"the best of {unmeasured:.0f} settings" if unmeasured > 1 else "the setting"
+            why = f"the time budget left no time to run the program with {which} tried on replays"
+            return f"Nothing is proven: {why} ({run}). {step}"
         return f"Nothing is proven: the time budget left no time to search ({run}). {step}"
     pairs = f"{too_short['pairs']:.0f} pairs take about {show_seconds(too_short['seconds'])}"
     if searched < ENOUGH_EVALUATIONS:
@@ -237,7 +242,8 @@ def study_claim(
         confirmed: whether the study is finished.
         too_short: if the time did not suffice: `searched` (number of configurations that ran), `run_s` (seconds of a
             run), and `pairs` and `seconds` that a confirmation would need; without a confirmation `replayed` (number
-            of configurations that were replayed) and `enough_s` (seconds of a sufficient time budget).
+            of configurations that were replayed) and `enough_s` (seconds of a sufficient time budget). `unmeasured`
+            is the number of replayed configurations if there was no time to run one of them on the program.
         predicted: the prediction of replays, as a phrase, if no proof was possible.
         no_prediction: why replays predict nothing, or empty.
         unmet: the claim if no setting meets the requirements (`unmet_claim`), or empty.

@@ -6,8 +6,8 @@ run of each input, `measure.parts.Breakdown`), and the counts of the recording, 
     memory   malloc can hold the heap and other anonymous memory. A recording of glibc's malloc limits the other memory
              to the size of the recorded blocks. Blocks that are live at the peak stay resident under every malloc.
     CPU      system time, plus a generous price for each recorded call and byte, plus the time that another placement
-             of blocks may save the program's own code. Threads that call malloc often may spend most of their time
-             waiting for its locks; then there is no bound.
+             of blocks may save the program's own code. If one of several threads calls malloc often, the others may
+             spin meanwhile. If several do, they may spend most of their time waiting for its locks: there is no bound.
 
 Each bound is an upper bound: memory that no reading covers counts as malloc's. Where much of it may be another's, the
 sentence gives no bound on memory, because the number would say nothing about malloc. docs/method.md compares the
@@ -92,6 +92,7 @@ class RecordedCounts(msgspec.Struct):
             seen to be resident.
         glibc: whether glibc's malloc served the calls.
         executable: path of the recorded program. alike: number of recorded processes of it.
+        threads: largest number of threads of a process that called malloc; 0 in studies of older versions.
     """
 
     events: float
@@ -102,6 +103,7 @@ class RecordedCounts(msgspec.Struct):
     glibc: bool = True
     executable: str = ""
     alike: int = 1
+    threads: int = 0
 
 
 def _of_busiest(default: DefaultMeasurements, counts: RecordedCounts | None) -> RecordedCounts | None:
@@ -160,13 +162,21 @@ def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> fl
         return None
     calls = counts.events / counts.share
     used = max(0.0, counts.asked_bytes - counts.untouched_bytes) / counts.share
-    if default.threads > 1 and calls > CONTENDED * default.cpu_s:
+    often = calls > CONTENDED * default.cpu_s
+    if often and _allocating_threads(default, counts) > 1:
         return 1.0
     parts = default.parts
     anonymous = parts.heap + parts.other if parts is not None else float("inf")
     layout = next(share for size, share in LAYOUT if anonymous <= size)
     user = default.cpu_s - default.sys_s
-    return min(_MAX_BOUND, (default.sys_s + calls * CALL_S + used * BYTE_S + layout * user) / default.cpu_s)
+    # While one thread is in malloc, the others may spin, as those of OpenMP do.
+    in_malloc = (default.sys_s + calls * CALL_S + used * BYTE_S) * (default.threads if often else 1)
+    return min(_MAX_BOUND, (in_malloc + layout * user) / default.cpu_s)
+
+
+def _allocating_threads(default: DefaultMeasurements, counts: RecordedCounts | None) -> int:
+    """The largest number of threads that may call malloc at once."""
+    return min(default.threads, counts.threads or default.threads) if counts is not None else default.threads
 
 
 def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | None]]) -> SavingBound | None:
@@ -194,7 +204,7 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | No
         recorded_share=_recorded_share(default, counts),
         calls=calls,
         calls_per_cpu_s=calls / default.cpu_s if calls is not None and default.cpu_s > 0 else None,
-        threads=default.threads,
+        threads=_allocating_threads(default, counts),
         processes=default.processes,
         busiest=Path(default.busiest).name if _is_other(default) else "",
         busiest_share=default.busiest_share if parts is not None else None,

@@ -65,7 +65,7 @@ class RecordedProcess:
         executable: the file of the program, or empty if unknown.
         name: the program as the user calls it, which may be a link to the file; empty if unknown.
         packed: counts of the trace.
-        warning: one line about lost events, or empty.
+        warning: one line about lost events, or why there are none; or empty.
     """
 
     trace: Path
@@ -431,4 +431,7 @@ def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProce
     warning = draft.warning.removeprefix(f"{raw}: ")
     if pid in running and packed.cut_short:  # nothing has killed it
         warning = f"process {pid} still runs; its trace ends here"
+    barrier = None if packed.allocations or not file else find_barrier(file)
+    if barrier is not None and barrier.certain:  # a script or another program has started it
+        warning = f"nothing is recorded: {barrier.reason}"
     return RecordedProcess(name, raw_bytes, pid, parent, file, program, packed, warning)

@@ -14,7 +14,7 @@ from heapwright.tuning import allocator_screening
 from heapwright.tuning.runtimes import screened_extras
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import Session
-from heapwright.tuning.takeover_check import take_over
+from heapwright.tuning.takeover_check import explain_crashes, take_over
 
 _NONE = "no allocator can be searched in this program", "'heapwright compare' shows each"
 
@@ -40,7 +40,11 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     spaces = {name: allocator.space for name, allocator in screened.accepted.items()}
     configs = {name: allocator.config for name, allocator in screened.accepted.items()}
     order, failed = allocator_screening.ranked(screened.runs, session.default, configs, session.options.objectives)
-    rejected = screened.rejected | failed | not_in_image(session)
+    failures = {name: (screened.accepted[name].allocator, why) for name, why in failed.items()}
+    explained = explain_crashes(
+        session.store, session.executor, failures, session.config_cache.base, session.workload, session.budget
+    )
+    rejected = screened.rejected | explained | not_in_image(session)
     session.store.update(not_searched=rejected)
     for sentence in not_searched(rejected):
         session.progress.note(sentence)

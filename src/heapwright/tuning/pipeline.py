@@ -227,7 +227,9 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
         """Store the needs of a confirmation with so many tests: pairs of each input, and seconds for one pick."""
         pairs = pairs_needed(len(inputs), tests)
         needs = {"pairs": pairs, "seconds": 2 * pairs * len(inputs) * session.run_s, "run_s": session.run_s}
-        session.store.update(too_short={**needs, "searched": float(searched)})
+        replayed = {run.config for run in session.store.runs(Phase.REPLAY)} - {session.default.id}
+        unmeasured = 0.0 if searched else float(len(replayed))
+        session.store.update(too_short={**needs, "searched": float(searched), "unmeasured": unmeasured})
 
     method = session.store.meta.method.get("name", options.method)  # 'auto' may have chosen a grid
     # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may be that small).

@@ -141,7 +141,11 @@ def record_input(
         "processes": len(processes),
         "warning": busiest.warning,
         "allocator": info.allocator,
-        "heap": _heap(info) | {"alike": sum(p.executable == busiest.executable for p in processes)},
+        "heap": _heap(info)
+        | {
+            "alike": sum(p.executable == busiest.executable for p in processes),
+            "threads": max(p.packed.threads for p in processes),
+        },
         "made": {
             "calls": info.allocations + info.frees + info.reallocs,
             "asked_bytes": info.asked_bytes,

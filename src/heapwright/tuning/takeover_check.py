@@ -17,8 +17,8 @@ from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier, has_allocator
 from heapwright.allocators.registry import Allocator, find_allocators, with_preload
-from heapwright.allocators.takeover import Bindings, judge_takeover, others_than, takeover_failure
-from heapwright.experiment.binding_runs import run_until_bound
+from heapwright.allocators.takeover import Bindings, apart, judge_takeover, others_than, takeover_failure
+from heapwright.experiment.binding_runs import run_until_bound, run_with_bindings
 from heapwright.experiment.budget import Budget
 from heapwright.study.store import Store
 from heapwright.workload.execute import Executor
@@ -60,6 +60,45 @@ def take_over(
         store.update(takeover=kept)
     found = kept[allocator.name]
     return (None, found["why"]) if found["why"] else (with_preload(allocator, found["preload"]), "")
+
+
+def explain_crashes(
+    store: Store,
+    executor: Executor,
+    failures: Mapping[str, tuple[Allocator, str]],
+    base: Mapping[str, str],
+    workload: Workload,
+    budget: Budget,
+) -> dict[str, str]:
+    """Say why preloaded allocators crash the program, if one more run under the first of them shows it.
+
+    The study keeps the answer.
+
+    Args:
+        store: the study.
+        executor: runs the program.
+        failures: the failed allocators, as they ran, and their failures, by name.
+        base: the program's environment before any setting.
+        workload: the program and its inputs.
+        budget: the study's time; the run is charged to it.
+
+    Returns:
+        The failures, with the reason if it is known.
+    """
+    work = "crash"
+    crashed = [name for name, (allocator, why) in failures.items() if allocator.preload and why.startswith("killed by")]
+    kept = dict(store.meta.takeover)
+    if not crashed or not workload.tells_bindings:
+        return {name: why for name, (_, why) in failures.items()}
+    if work in kept:
+        budget.recall(float(kept[work]["charged_s"]), work)
+    else:
+        allocator, _ = failures[crashed[0]]
+        _, found = run_with_bindings(executor, workload.train[0], allocator.environment(base))
+        kept[work] = {"why": apart(allocator.preload, found), "charged_s": budget.charge(work)}
+        store.update(takeover=kept)
+    reason = f" ({kept[work]['why']})" if kept[work]["why"] else ""
+    return {name: why + (reason if name in crashed else "") for name, (_, why) in failures.items()}
 
 
 def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str], program: str, input_: Input) -> str:
