@@ -186,6 +186,8 @@ class Heap {
       flush_full_list(address);
     } else if (freed == FreeResult::kBatchFull) {
       remote_frees_.send_batch_of(superblock_of(address));
+    } else if (freed == FreeResult::kNoBatch) {
+      return free_without_batch(address, fault, freed_as);
     } else if (freed == FreeResult::kSlow) {
       return free_slow(address, fault, freed_as);
     }
@@ -283,7 +285,9 @@ class Heap {
   void flush_full_list(void* address);
   bool refill(std::size_t class_number);
   bool take_freed_by_others(std::size_t class_number);
-  bool return_to_allocating_heap(std::uint32_t tag, Block* block);
+  bool free_without_batch(void* address, Fault& fault, FreedAs freed_as);
+  void free_remote_slow(std::uint32_t tag, Block* block);
+  bool return_to_allocating_heap(std::size_t class_number, Block* block);
   void* allocate_class(std::size_t class_number, std::size_t bytes);
   void* allocate_span(std::size_t bytes);
   void* allocate_large(std::size_t bytes, std::size_t alignment);

@@ -122,24 +122,6 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
   return true;
 }
 
-// Puts a freed block, whose superblock's tag is `tag`, on a list of the heap that allocated it. Returns
-// false if that heap does not take it.
-template <Configuration C>
-bool Heap<C>::return_to_allocating_heap(std::uint32_t tag, Block* block) {
-  Superblock* const superblock = superblock_of(block);
-  auto* const owner = static_cast<OwnedSuperblocks<C>*>(load_shared(superblock->owner));
-  FreedByOthers<C>& freed = owner->freed_by_others();
-  const std::size_t class_number = class_of_tag(tag);
-  if (!freed.is_open(*pool_) || !begins_block(superblock->reciprocal, block) ||
-      !freed.add(class_number, block)) {
-    return false;
-  }
-  if (!freed.is_open(*pool_)) [[unlikely]] {
-    freed.take_all([this](BlockChain list) { return_list(list); });
-  }
-  return true;
-}
-
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
   if constexpr (!C::kSecure) {  // a hardened build has freed spans in quarantine
@@ -206,13 +188,47 @@ bool Heap<C>::free_slow(void* address, Fault& fault, FreedAs freed_as) {
     quarantine_block(address, freed_as);
     return true;
   }
-  auto* const block = static_cast<Block*>(address);
   if (tag - offset != cache_.owner()) {
-    if (class_of_tag(tag) < FreedByOthers<C>::kFirstClass || !return_to_allocating_heap(tag, block)) {
-      remote_frees_.free(superblock_of(block), block);
-    }
+    free_remote_slow(tag, static_cast<Block*>(address));
   } else if (!cache_.put(offset, address)) {
     flush_full_list(address);
+  }
+  return true;
+}
+
+// Frees an address in the region whose tag named another heap when free() read it.
+template <Configuration C>
+bool Heap<C>::free_without_batch(void* address, Fault& fault, FreedAs freed_as) {
+  const std::uint32_t tag = tag_of(*pool_, address);
+  if (list_offset(tag) == 0 || tag - list_offset(tag) == cache_.owner()) [[unlikely]] {
+    return free_slow(address, fault, freed_as);
+  }
+  free_remote_slow(tag, static_cast<Block*>(address));
+  return true;
+}
+
+// Frees a block whose superblock's tag, `tag`, names another heap.
+template <Configuration C>
+void Heap<C>::free_remote_slow(std::uint32_t tag, Block* block) {
+  const std::size_t class_number = class_of_tag(tag);
+  if (class_number < FreedByOthers<C>::kFirstClass || !return_to_allocating_heap(class_number, block)) {
+    remote_frees_.free(superblock_of(block), block);
+  }
+}
+
+// Puts a freed block of class `class_number` on a list of the heap that allocated it. Returns false if
+// that heap does not take it.
+template <Configuration C>
+bool Heap<C>::return_to_allocating_heap(std::size_t class_number, Block* block) {
+  Superblock* const superblock = superblock_of(block);
+  auto* const owner = static_cast<OwnedSuperblocks<C>*>(load_shared(superblock->owner));
+  FreedByOthers<C>& freed = owner->freed_by_others();
+  if (!freed.is_open(*pool_) || !begins_block(superblock->reciprocal, block) ||
+      !freed.add(class_number, block)) {
+    return false;
+  }
+  if (!freed.is_open(*pool_)) [[unlikely]] {
+    freed.take_all([this](BlockChain list) { return_list(list); });
   }
   return true;
 }
