@@ -314,10 +314,10 @@ class Heap {
   // finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
-  static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
+  static constexpr std::uint32_t kListsPerDecision = 64;   // of the depot's limit, if that may fall
   static constexpr std::uint32_t kMissesPerDecision = 64;  // of the limit of FreedByOthers
-  static constexpr int kMaxHalvings = 8;                  // of a depot at a time
-  static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
+  static constexpr int kMaxHalvings = 8;                   // of a depot at a time
+  static constexpr std::uint64_t kIdleMs = 100;            // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
   // neighbours again. If other threads free such blocks, they return at once, because links lead
@@ -328,10 +328,10 @@ class Heap {
   // others has no use for a depot, and would keep the superblocks of its blocks from becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
-  std::uint32_t refills_without_ = 0;  // refills that found no blocks freed by others
+  std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others
-  mutable Depot<C> depot_;  // statistics() takes and puts back the shared stacks
+  mutable Depot<C> depot_;             // statistics() takes and puts back the shared stacks
   DepotLimit<C> depot_limit_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;

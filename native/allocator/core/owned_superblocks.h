@@ -34,8 +34,8 @@
 #include "block_marks.h"
 #include "carving.h"
 #include "free_bits.h"
-#include "remote_queue.h"
 #include "freed_by_others.h"
+#include "remote_queue.h"
 #include "superblock_queues.h"
 
 namespace heapwright::alloc {
