@@ -14,6 +14,9 @@ constexpr std::uint64_t kMaxEntries = 1 << 24U;  // in the table of large blocks
 constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 46U;
 constexpr std::uint64_t kPieceBytes = 4096;
 
+// A list's word has 48 bits of address and 16 of length.
+constexpr std::uint64_t address_in(std::uint64_t word) { return word % (std::uint64_t{1} << 48U); }
+
 }  // namespace
 
 Pass PassReader::read() {
@@ -136,9 +139,12 @@ void PassReader::read_heap(std::uint64_t address) {
   }
   std::vector<char> lists(std::size_t{layout_.lists} * layout_.list_bytes);
   std::vector<char> depots(std::size_t{layout_.depots} * sizeof(std::uint64_t));
+  std::vector<char> freed_by_others(std::size_t{layout_.freed_by_others} * sizeof(std::uint64_t));
   std::vector<char> batches(std::size_t{layout_.batches} * layout_.batch_bytes);
   if (!memory_.read(address + offset_in_heap(layout_.first_lists), lists.data(), lists.size()) ||
       !memory_.read(address + offset_in_heap(layout_.first_depots), depots.data(), depots.size()) ||
+      !memory_.read(address + offset_in_heap(layout_.first_freed_by_others), freed_by_others.data(),
+                    freed_by_others.size()) ||
       !memory_.read(address + offset_in_heap(layout_.first_batches), batches.data(), batches.size())) {
     pass_.sound = false;
     return;
@@ -147,14 +153,17 @@ void PassReader::read_heap(std::uint64_t address) {
     hold_list(field<std::uint64_t>(lists.data(), i * layout_.list_bytes), &Described::in_caches);
   }
   for (std::size_t i = 0; i < layout_.depots; ++i) {
-    // A word of 48 bits of address and 16 of length; the second word of the first block is the
-    // next.
+    // The second word of a list's first block is the next list.
     for (auto list = field<std::uint64_t>(depots.data(), i * sizeof(std::uint64_t));
          list != 0 && pass_.sound;) {
-      const std::uint64_t first = list % (std::uint64_t{1} << 48U);
+      const std::uint64_t first = address_in(list);
       list = link_at(first + sizeof(std::uint64_t));
       hold_list(first, &Described::in_caches);
     }
+  }
+  for (std::size_t i = 0; i < layout_.freed_by_others; ++i) {
+    hold_list(address_in(field<std::uint64_t>(freed_by_others.data(), i * sizeof(std::uint64_t))),
+              &Described::in_caches);
   }
   for (std::size_t i = 0; i < layout_.batches; ++i) {
     hold_list(field<std::uint64_t>(batches.data(), i * layout_.batch_bytes + layout_.batch_first),

@@ -54,7 +54,8 @@ class Depot : public DepotRecord {
   static constexpr std::size_t kPrivateBytes = 256 * 1024;
 
   // `superblocks`: of the heap that has the depot.
-  constexpr explicit Depot(OwnedSuperblocks<C>& superblocks) : superblocks_(&superblocks) {}
+  constexpr explicit Depot(OwnedSuperblocks<C>& superblocks)
+      : DepotRecord(superblocks.freed_by_others().bytes()), superblocks_(&superblocks) {}
 
   // Adds a list, whose `count` is an upper bound of its length, and neither 0 nor above 65,535.
   // `shares`: other threads may take it, unless the private stacks have room.
@@ -118,7 +119,7 @@ class Depot : public DepotRecord {
     }
   }
   [[nodiscard]] OwnedSuperblocks<C>& superblocks() const { return *superblocks_; }
-  // An upper bound of the memory of all blocks here.
+  // An upper bound of the memory of all blocks here and of the heap's blocks that other threads have freed.
   [[nodiscard]] std::size_t bytes() const { return private_bytes_ + shared_bytes(); }
 
   // Takes over all lists of the depot of a heap that was alone, and so shared nothing. Other

@@ -32,6 +32,7 @@ enum class FreeResult : std::uint8_t {
   kDone,
   kListFull,   // the block is freed, and its list is due for a check
   kBatchFull,  // the block is freed, and its batch is full
+  kNoBatch,    // nothing is freed: the tag names another heap, and the superblock has no batch
   kSlow,       // nothing is freed
 };
 

@@ -5,6 +5,8 @@
 //   owned superblocks        aligned chunks of 64 KiB, each with blocks of one size class
 //                            (owned_superblocks.h); those with a block to hand out wait in one
 //                            queue for each class, and its first is the current superblock
+//   freed by others          blocks above 4 KiB that other threads have freed, for each size class a
+//                            list (freed_by_others.h)
 //   remote-free batches      freed blocks of superblocks that other heaps own (remote_frees.h)
 //   big blocks               above 32 KiB: spans of superblocks up to 1 MiB, else mostly mappings
 //                            (big_blocks.h)
@@ -16,8 +18,9 @@
 // One malloc of at most 32 KiB:
 //   1. allocate() looks up the size's list in the thread cache and takes its first block. Done.
 //   2. If the list is empty, allocate_slow() finds the size class, and refill() takes the latest
-//      list of the depot. If there is none, it asks OwnedSuperblocks for blocks: a superblock's
-//      whole free list, or half as many as the list may hold.
+//      list of the depot. If there is none, it takes the blocks that other threads have freed. If
+//      there are none, it asks OwnedSuperblocks for blocks: a superblock's whole free list, or half
+//      as many as the list may hold.
 //   3. These blocks come from the current superblock of the class: from its free list; else from a
 //      purged page, whose memory the kernel has and whose blocks are linked again; else from its
 //      remote queue; else they are carved from memory that was never used.
@@ -44,6 +47,8 @@
 // One remote free, of a block whose superblock's tag names another heap:
 //   1. free() adds the block to a batch. There is a small table of batches, each for one
 //      superblock. Where the table has no batch of the block's superblock, free_slow() begins one.
+//      But a block above 4 KiB goes to a list of the heap that allocated it, while these lists are
+//      open and not full, and is handed out again from there.
 //   2. A batch is sent when it holds 8 KiB of blocks, when another superblock needs its entry in
 //      the table, and in drain_remote(). Sending links its blocks into the superblock's remote
 //      queue by one compare-and-swap (remote_queue.h).
@@ -57,8 +62,8 @@
 //      allocate_slow() calls now and then.
 //
 // One thread exit (ThreadHeaps calls on_thread_exit()):
-//   1. The cache and the depot are flushed: all their blocks return to their superblocks, or to
-//      batches. Cached spans return to the region.
+//   1. The cache, the depot and the lists of blocks freed by others are flushed: all their blocks
+//      return to their superblocks, or to batches. Cached spans return to the region.
 //   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
 //      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
@@ -70,10 +75,10 @@
 //
 // Invariants:
 //   - At most one thread uses a heap. Other threads may only send to its superblocks' remote
-//     queues, take the shared lists of its depot and its cached spans, and, under its lock, reclaim
-//     and return blocks for it.
+//     queues, add to and take its lists of blocks freed by others, take the shared lists of its depot
+//     and its cached spans, and, under its lock, reclaim and return blocks for it.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
-//     depot, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its
+//     depot, in a list of blocks freed by others, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its
 //     superblock's free list, on a purged page, or not carved yet.
 //   - Locks are taken in this order: a heap's, then the pool's. No thread holds the locks of two
 //     heaps, except during a fork.
@@ -181,6 +186,8 @@ class Heap {
       flush_full_list(address);
     } else if (freed == FreeResult::kBatchFull) {
       remote_frees_.send_batch_of(superblock_of(address));
+    } else if (freed == FreeResult::kNoBatch) {
+      return free_without_batch(address, fault, freed_as);
     } else if (freed == FreeResult::kSlow) {
       return free_slow(address, fault, freed_as);
     }
@@ -209,6 +216,7 @@ class Heap {
   void drain_remote();
   // Flushes everything when the heap's thread ends: see 'One thread exit'.
   void on_thread_exit() {
+    owned_.freed_by_others().close();
     flush_cache();
     owned_.on_thread_exit();
     drain_remote();
@@ -276,6 +284,10 @@ class Heap {
   // wrong pointer), its list is list 0; then it frees the span or reports.
   void flush_full_list(void* address);
   bool refill(std::size_t class_number);
+  bool take_freed_by_others(std::size_t class_number);
+  bool free_without_batch(void* address, Fault& fault, FreedAs freed_as);
+  void free_remote_slow(std::uint32_t tag, Block* block);
+  bool return_to_allocating_heap(std::size_t class_number, Block* block);
   void* allocate_class(std::size_t class_number, std::size_t bytes);
   void* allocate_span(std::size_t bytes);
   void* allocate_large(std::size_t bytes, std::size_t alignment);
@@ -302,9 +314,10 @@ class Heap {
   // finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
-  static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
-  static constexpr int kMaxHalvings = 8;                  // of a depot at a time
-  static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
+  static constexpr std::uint32_t kListsPerDecision = 64;   // of the depot's limit, if that may fall
+  static constexpr std::uint32_t kMissesPerDecision = 64;  // of the limit of FreedByOthers
+  static constexpr int kMaxHalvings = 8;                   // of a depot at a time
+  static constexpr std::uint64_t kIdleMs = 100;            // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
   // neighbours again. If other threads free such blocks, they return at once, because links lead
@@ -315,9 +328,10 @@ class Heap {
   // others has no use for a depot, and would keep the superblocks of its blocks from becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
+  std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
-  OwnedSuperblocks<C> owned_;
-  mutable Depot<C> depot_;  // statistics() takes and puts back the shared stacks
+  mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others
+  mutable Depot<C> depot_;             // statistics() takes and puts back the shared stacks
   DepotLimit<C> depot_limit_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;

@@ -158,13 +158,17 @@ void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
   drain_remote();
 }
 
-// Returns all blocks that another heap's depot shares to their superblocks.
+// Returns all blocks to their superblocks that another heap's depot shares or that threads have freed
+// for it.
 template <Configuration C>
 void Heap<C>::empty_depot_of(DepotRecord& record) {
   auto& depot = static_cast<Depot<C>&>(record);
-  depot.take_all_shared([&](BlockChain list) {
-    return_list(list, depot.superblocks(), OwnedSuperblocks<C>::Returned::kForOwner);
-  });
+  OwnedSuperblocks<C>& superblocks = depot.superblocks();
+  const auto return_all = [&](BlockChain list) {
+    return_list(list, superblocks, OwnedSuperblocks<C>::Returned::kForOwner);
+  };
+  depot.take_all_shared(return_all);
+  superblocks.freed_by_others().take_all(return_all);
 }
 
 template <Configuration C>
@@ -177,6 +181,11 @@ template <Configuration C>
 void Heap<C>::empty_depot(std::size_t class_number) {
   for (BlockChain list = depot_.pop(class_number); list.first != nullptr; list = depot_.pop(class_number)) {
     return_list(list);
+  }
+  if (class_number >= FreedByOthers<C>::kFirstClass) {
+    if (const BlockChain list = owned_.freed_by_others().take(class_number); list.first != nullptr) {
+      return_list(list);
+    }
   }
 }
 

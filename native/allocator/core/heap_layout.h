@@ -17,7 +17,7 @@
 namespace heapwright::alloc {
 
 struct alignas(64) HeapLayout {
-  static constexpr std::uint32_t kVersion = 4;
+  static constexpr std::uint32_t kVersion = 5;
   static constexpr char kMagic[16] = {'h', 'e', 'a', 'p', 'w', 'r', 'i', 'g',
                                       'h', 't', ' ', 'h', 'e', 'a', 'p', '\0'};
 
@@ -51,12 +51,14 @@ struct alignas(64) HeapLayout {
   const void* first_next_created = nullptr;
   const void* first_lists = nullptr;             // the free lists of the thread cache
   const void* first_depots = nullptr;            // `depots` words: see depot.h
+  const void* first_freed_by_others = nullptr;   // `freed_by_others` words: see freed_by_others.h
   const void* first_batches = nullptr;           // the remote-free batches
   const void* first_quarantine_bytes = nullptr;  // nullptr in builds that are not hardened
   std::uint32_t heap_bytes = 0;
   std::uint16_t lists = 0;  // list 0 belongs to no class
   std::uint16_t list_bytes = 0;
-  std::uint16_t depots = 0;  // stacks
+  std::uint16_t depots = 0;           // stacks
+  std::uint16_t freed_by_others = 0;  // lists
   std::uint16_t batches = 0;
   std::uint16_t batch_bytes = 0;
   std::uint16_t batch_first = 0;  // offset of the batch's first block; nullptr: the batch is empty

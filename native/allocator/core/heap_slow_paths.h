@@ -81,6 +81,10 @@ bool Heap<C>::refill(std::size_t class_number) {
     cache_.fill(class_number, list.first, list.count);
     return true;
   }
+  if (!C::kSecure && pool_->threaded && class_number >= FreedByOthers<C>::kFirstClass &&
+      take_freed_by_others(class_number)) {
+    return true;
+  }
   const std::size_t batch = cache_.batch_blocks(class_number);
   const bool may_empty = may_empty_depots();
   BlockChain blocks = owned_.refill(class_number, batch, !may_empty);
@@ -95,6 +99,26 @@ bool Heap<C>::refill(std::size_t class_number) {
   obtained_[class_number] += static_cast<std::int64_t>(blocks.count);
   depot_limit_.add_taken(class_number, blocks.count);
   cache_.fill(class_number, blocks.first, blocks.count);
+  return true;
+}
+
+// Fills the empty list of a class with blocks that other threads have freed for this heap. Returns
+// false if there are none.
+template <Configuration C>
+bool Heap<C>::take_freed_by_others(std::size_t class_number) {
+  FreedByOthers<C>& freed = owned_.freed_by_others();
+  const BlockChain list = check_list<C>(*pool_, freed.take(class_number));
+  if (list.first == nullptr) {
+    if (refills_without_++ % kMissesPerDecision == 0 || !freed.is_open(*pool_)) {
+      const Pool::Guard guard(*pool_);
+      freed.open(*pool_);
+      pool_->join(depot_);
+    }
+    return false;
+  }
+  depot_.count_move();
+  obtained_[class_number] += static_cast<std::int64_t>(list.count);
+  cache_.fill(class_number, list.first, list.count);
   return true;
 }
 
@@ -165,9 +189,46 @@ bool Heap<C>::free_slow(void* address, Fault& fault, FreedAs freed_as) {
     return true;
   }
   if (tag - offset != cache_.owner()) {
-    remote_frees_.free(superblock_of(address), static_cast<Block*>(address));
+    free_remote_slow(tag, static_cast<Block*>(address));
   } else if (!cache_.put(offset, address)) {
     flush_full_list(address);
+  }
+  return true;
+}
+
+// Frees an address in the region whose tag named another heap when free() read it.
+template <Configuration C>
+bool Heap<C>::free_without_batch(void* address, Fault& fault, FreedAs freed_as) {
+  const std::uint32_t tag = tag_of(*pool_, address);
+  if (list_offset(tag) == 0 || tag - list_offset(tag) == cache_.owner()) [[unlikely]] {
+    return free_slow(address, fault, freed_as);
+  }
+  free_remote_slow(tag, static_cast<Block*>(address));
+  return true;
+}
+
+// Frees a block whose superblock's tag, `tag`, names another heap.
+template <Configuration C>
+void Heap<C>::free_remote_slow(std::uint32_t tag, Block* block) {
+  const std::size_t class_number = class_of_tag(tag);
+  if (class_number < FreedByOthers<C>::kFirstClass || !return_to_allocating_heap(class_number, block)) {
+    remote_frees_.free(superblock_of(block), block);
+  }
+}
+
+// Puts a freed block of class `class_number` on a list of the heap that allocated it. Returns false if
+// that heap does not take it.
+template <Configuration C>
+bool Heap<C>::return_to_allocating_heap(std::size_t class_number, Block* block) {
+  Superblock* const superblock = superblock_of(block);
+  auto* const owner = static_cast<OwnedSuperblocks<C>*>(load_shared(superblock->owner));
+  FreedByOthers<C>& freed = owner->freed_by_others();
+  if (!freed.is_open(*pool_) || !begins_block(superblock->reciprocal, block) ||
+      !freed.add(class_number, block)) {
+    return false;
+  }
+  if (!freed.is_open(*pool_)) [[unlikely]] {
+    freed.take_all([this](BlockChain list) { return_list(list); });
   }
   return true;
 }
@@ -285,6 +346,7 @@ constexpr void Heap<C>::describe(HeapLayout& layout) const {
   layout.heap_bytes = sizeof(Heap);
   cache_.describe(layout);
   depot_.describe(layout);
+  owned_.freed_by_others().describe(layout);
   remote_frees_.describe(layout);
   if constexpr (C::kSecure) {
     layout.first_quarantine_bytes = quarantine_.bytes_field();
@@ -305,12 +367,14 @@ Statistics Heap<C>::statistics() const {
     result.remove_live(1, Classes::bytes(class_number));
     result.cached_bytes += Classes::bytes(class_number);
   });
-  depot_.each([&](std::size_t class_number, const Block* block) {
+  const auto remove_list = [&](std::size_t class_number, const Block* block) {
     for (; block != nullptr; block = next_of<C>(*pool_, block)) {
       result.remove_live(1, Classes::bytes(class_number));
       result.cached_bytes += Classes::bytes(class_number);
     }
-  });
+  };
+  depot_.each(remove_list);
+  owned_.freed_by_others().each(remove_list);
   return result;
 }
 

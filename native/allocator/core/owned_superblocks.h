@@ -34,6 +34,7 @@
 #include "block_marks.h"
 #include "carving.h"
 #include "free_bits.h"
+#include "freed_by_others.h"
 #include "remote_queue.h"
 #include "superblock_queues.h"
 
@@ -89,6 +90,9 @@ class OwnedSuperblocks {
 
   // A fork keeps this lock (platform::Forking).
   platform::Lock& lock() { return lock_; }
+  // Blocks that other threads have freed for this heap.
+  constexpr FreedByOthers<C>& freed_by_others() { return freed_by_others_; }
+  [[nodiscard]] constexpr const FreedByOthers<C>& freed_by_others() const { return freed_by_others_; }
   // Declares that this heap's thread exists in this process since its last fork.
   void keep_in_child() { forks_ = pool_->forks; }
   [[nodiscard]] const PagePurger<C>& purger() const { return queues_.purger(); }
@@ -173,6 +177,7 @@ class OwnedSuperblocks {
   SuperblockQueues<C> queues_;
   std::size_t started_ = 0;                       // superblocks, since collect_remote_frees() was last due
   std::size_t collect_at_ = kMinCollectInterval;  // a quarter of those that it looked at the last time
+  FreedByOthers<C> freed_by_others_;
 };
 
 template <Configuration C>

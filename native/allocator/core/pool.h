@@ -30,25 +30,30 @@ struct Sender {
 // What all threads may know of a heap's depot (depot.h).
 class DepotRecord {
  public:
-  // An upper bound of the memory of the lists that other threads can take. `taken_bytes_` is read
+  // `freed_by_others`: the memory of the heap's blocks that other threads have freed. Atomic.
+  constexpr explicit DepotRecord(const std::size_t* freed_by_others) : freed_by_others_(freed_by_others) {}
+
+  // An upper bound of the memory that other threads can take. `taken_bytes_` is read
   // first: so it counts no list that `pushed_bytes_` does not.
   [[nodiscard]] std::size_t shared_bytes() const {
     const std::size_t taken = __atomic_load_n(&taken_bytes_, __ATOMIC_ACQUIRE);
-    return __atomic_load_n(&pushed_bytes_, __ATOMIC_RELAXED) - taken;
+    return __atomic_load_n(&pushed_bytes_, __ATOMIC_RELAXED) - taken +
+           __atomic_load_n(freed_by_others_, __ATOMIC_RELAXED);
   }
+  // Called by the heap's thread when it has used the depot: then it does not sleep.
+  void count_move() { __atomic_store_n(&moves_, moves_ + 1, __ATOMIC_RELAXED); }
 
  protected:
-  // Called by the heap's thread: the bytes in the shared stacks, and the number of moves of any
-  // list.
+  // Called by the heap's thread: the bytes in the shared stacks.
   void add_pushed(std::size_t bytes) {
     __atomic_store_n(&pushed_bytes_, pushed_bytes_ + bytes, __ATOMIC_RELAXED);
   }
-  void count_move() { __atomic_store_n(&moves_, moves_ + 1, __ATOMIC_RELAXED); }
   // Called by other threads.
   void add_taken(std::size_t bytes) { __atomic_fetch_add(&taken_bytes_, bytes, __ATOMIC_RELEASE); }
 
  private:
   friend struct Pool;
+  const std::size_t* freed_by_others_;
   std::size_t pushed_bytes_ = 0;
   std::size_t taken_bytes_ = 0;
   std::uint32_t moves_ = 0;

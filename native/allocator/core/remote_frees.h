@@ -28,12 +28,12 @@ class RemoteFrees {
   constexpr RemoteFrees(Pool& pool, OwnedSuperblocks<C>& owned) : pool_(&pool), owned_(&owned) {}
 
   // Adds a block to the batch of its superblock, whose tag stands at `tag_index`. If the result is
-  // kBatchFull, call send_batch_of(); if it is kSlow, the superblock has no batch: call free(). It
+  // kBatchFull, call send_batch_of(); if it is kNoBatch, the superblock has none: call free(). It
   // does not notice addresses inside blocks or double frees.
   HEAPWRIGHT_INLINE FreeResult add(std::ptrdiff_t tag_index, Block* block) {
     RemoteFreeBatch& batch = batches_[static_cast<std::size_t>(tag_index) % kBatches];
     if (batch.tag_index != static_cast<std::int32_t>(tag_index)) [[unlikely]] {
-      return FreeResult::kSlow;
+      return FreeResult::kNoBatch;
     }
     set_next<C>(*pool_, block, batch.first);
     batch.first = block;

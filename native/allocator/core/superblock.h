@@ -25,8 +25,8 @@
 //   - free_count is the number of blocks in `free` plus those on purged pages (page_purger.h) or
 //     with a free bit (free_bits.h).
 //   - free_count ≤ carved ≤ capacity.
-//   - Every other carved block is allocated, cached, in quarantine, in a batch or in a remote queue
-//     (remote_queue.h).
+//   - Every other carved block is allocated, cached, in quarantine, freed by another thread
+//     (freed_by_others.h), in a batch or in a remote queue (remote_queue.h).
 //   - A superblock is in its owner's queue exactly if `queued` is set.
 #pragma once
 

@@ -143,6 +143,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *(_burst(f"ring-{count}", f"blocks={count}", "ring=1", "ladder=1") for count in (1000, 10_000)),
     _burst("handover", "handover=1", min_threads=2),
     _burst("handover-1000", "handover=1", "blocks=1000", min_threads=2),
+    _burst("handover-16384-bytes", "handover=1", "blocks=64", "size=16384", min_threads=2),
     _burst("spread", "handover=2", min_threads=2),
     Benchmark("phases", "phases", "bench-phases", scope="one", memory="fall_idle_rss_bytes"),
     _pages("random", "random=1"),

@@ -112,13 +112,13 @@ TEST_F(OwnedSuperblocksTest, ABatchTakesOnlyBlocksOfItsSuperblock) {
   const auto tag_index = [&](Block* block) {
     return Region::tag_index(reinterpret_cast<std::uintptr_t>(block) - pool.region.base());
   };
-  EXPECT_EQ(frees_of_other.add(tag_index(blocks[0]), blocks[0]), FreeResult::kSlow);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[0]), blocks[0]), FreeResult::kNoBatch);
   frees_of_other.free(superblock_of(blocks[0]), blocks[0]);
   EXPECT_EQ(frees_of_other.add(tag_index(blocks[1]), blocks[1]), FreeResult::kDone);
-  EXPECT_EQ(frees_of_other.add(tag_index(blocks[kBlocks]), blocks[kBlocks]), FreeResult::kSlow);
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[kBlocks]), blocks[kBlocks]), FreeResult::kNoBatch);
   frees_of_other.send_all();
   EXPECT_EQ(RemoteQueue::of(superblock_of(blocks[0])).count(), 2U);
-  EXPECT_EQ(frees_of_other.add(tag_index(blocks[2]), blocks[2]), FreeResult::kSlow) << "the batch is gone";
+  EXPECT_EQ(frees_of_other.add(tag_index(blocks[2]), blocks[2]), FreeResult::kNoBatch) << "the batch is gone";
 }
 
 TEST_F(OwnedSuperblocksTest, AnInteriorPointerInABatchIsReportedWhenItIsSent) {

@@ -27,7 +27,10 @@ struct Block {
 };
 
 Block take(std::mt19937& random) {
-  const std::size_t bytes = random() % 200 == 0 ? random() % 2'000'000 : 1 + random() % 700;
+  const unsigned kind = random() % 200;
+  const std::size_t bytes = kind == 0   ? random() % 2'000'000
+                            : kind < 20 ? 4 * 1024 + random() % (28 * 1024)
+                                        : 1 + random() % 700;
   const auto fill = static_cast<unsigned char>(random());
   auto* const address = static_cast<unsigned char*>(reaper_malloc(bytes));
   if (address != nullptr) {

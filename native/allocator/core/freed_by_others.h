@@ -1,0 +1,138 @@
+// Keeps a heap's blocks that other threads have freed until the heap hands them out again: one list
+// for each class of more than 4 KiB.
+//
+// A batch (remote_frees.h) holds at most two such blocks, and a superblock at most fourteen. So
+// without these lists nearly each block would be sent alone, and each superblock would pass through
+// the region, under its lock, after a few blocks. With them a thread that allocates buffers for
+// another gets the same buffers back.
+//
+//     free() in any thread                    refill() in the heap's thread
+//     adds a block by compare-and-swap ──►    takes the whole list by an exchange with 0
+//
+//      63      48 47                     0
+//     ┌──────────┬────────────────────────┐
+//     │ length   │ address of first block │    a list's word; 0: no blocks
+//     └──────────┴────────────────────────┘
+//
+// Only add() and put_back() add blocks, and taking removes all of them. So if the word has changed and
+// changed back between a read and the compare-and-swap, its first block is again the first, and the
+// link to it is right (no ABA problem).
+//
+// A thread that sleeps strands the blocks in its lists. So these hold at most as much as the heap's
+// depot may (Pool::depot_share()), and other threads empty them together with the depot. They are open
+// only while the heap's thread runs and has needed such blocks. The thread closes its lists before it
+// empties them for the last time; a thread that adds a block reads afterwards whether they are open.
+// All four accesses are sequentially consistent, so at least one of the two threads sees the block
+// there and takes it.
+//
+// Hardened builds do not use the lists.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "carving.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+class FreedByOthers {
+ public:
+  using Classes = SizeClasses<C::kClassesPerDoubling>;
+  static constexpr std::size_t kFirstClass = Classes::of(4 * 1024) + 1;  // that has a list
+
+  // The heap's thread expects blocks. The caller holds the pool's lock.
+  void open(const Pool& pool) {
+    __atomic_store_n(&limit_, std::min(pool.depot_share(), kMaxBytes), __ATOMIC_RELAXED);
+    __atomic_store_n(&open_, pool.forks + 1, __ATOMIC_RELAXED);
+  }
+  // From now on no thread adds a block and leaves it here.
+  void close() { __atomic_store_n(&open_, 0, __ATOMIC_SEQ_CST); }
+  [[nodiscard]] bool is_open(const Pool& pool) const {
+    return __atomic_load_n(&open_, __ATOMIC_SEQ_CST) == pool.forks + 1;
+  }
+
+  // Any thread: adds a block of class `number`. Returns false if the lists are full. Afterwards the
+  // caller takes all lists if they are not open any more.
+  bool add(std::size_t number, Block* block) {
+    const std::size_t size = Classes::bytes(number);
+    if (__atomic_add_fetch(&bytes_, size, __ATOMIC_RELAXED) > __atomic_load_n(&limit_, __ATOMIC_RELAXED)) {
+      __atomic_sub_fetch(&bytes_, size, __ATOMIC_RELAXED);
+      return false;
+    }
+    push(number, block, block, 1);
+    return true;
+  }
+  // Any thread: takes all blocks of a class.
+  BlockChain take(std::size_t number) {
+    std::uint64_t& word = words_[number - kFirstClass];
+    if (__atomic_load_n(&word, __ATOMIC_SEQ_CST) == 0) {
+      return {};
+    }
+    const std::uint64_t taken = __atomic_exchange_n(&word, 0, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&bytes_, count_of(taken) * Classes::bytes(number), __ATOMIC_RELAXED);
+    return {first_of(taken), count_of(taken)};
+  }
+  // Any thread: takes all lists, and calls f(list) for each.
+  template <class F>
+  void take_all(F f) {
+    for (std::size_t number = kFirstClass; number < Classes::kCount; ++number) {
+      if (const BlockChain list = take(number); list.first != nullptr) {
+        f(list);
+      }
+    }
+  }
+  // Calls f(class number, first block of a list) for each list.
+  template <class F>
+  void each(F f) {
+    for (std::size_t number = kFirstClass; number < Classes::kCount; ++number) {
+      if (const BlockChain list = take(number); list.first != nullptr) {  // so that no other thread does
+        f(number, list.first);
+        put_back(number, list);
+      }
+    }
+  }
+  // The bytes of all lists. Atomic.
+  [[nodiscard]] constexpr const std::size_t* bytes() const { return &bytes_; }
+  // Tells a reader in another process where the lists are.
+  constexpr void describe(HeapLayout& layout) const {
+    layout.first_freed_by_others = &words_;
+    layout.freed_by_others = static_cast<std::uint16_t>(words_.size());
+  }
+
+ private:
+  static constexpr std::size_t kMaxBytes = 2 * 1024 * 1024;
+  static constexpr unsigned kCountShift = 48;
+  static_assert(kAddressLimit == std::size_t{1} << kCountShift);
+
+  static Block* first_of(std::uint64_t word) { return reinterpret_cast<Block*>(word % kAddressLimit); }
+  static std::size_t count_of(std::uint64_t word) { return word >> kCountShift; }
+
+  void push(std::size_t number, Block* first, Block* last, std::size_t count) {
+    std::uint64_t& word = words_[number - kFirstClass];
+    std::uint64_t seen = __atomic_load_n(&word, __ATOMIC_RELAXED);
+    std::uint64_t wanted = 0;
+    do {
+      last->next = first_of(seen);
+      wanted = (count_of(seen) + count) << kCountShift | reinterpret_cast<std::uintptr_t>(first);
+    } while (!__atomic_compare_exchange_n(&word, &seen, wanted, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+  }
+  void put_back(std::size_t number, BlockChain list) {
+    Block* last = list.first;
+    while (last->next != nullptr) {
+      last = last->next;
+    }
+    __atomic_add_fetch(&bytes_, list.count * Classes::bytes(number), __ATOMIC_RELAXED);
+    push(number, list.first, last, list.count);
+  }
+
+  // On cache lines of their own, because other threads write to them.
+  alignas(64) std::array<std::uint64_t, Classes::kCount - kFirstClass> words_{};
+  std::size_t bytes_ = 0;   // of all lists, and of blocks that are about to be added
+  std::size_t limit_ = 0;   // of bytes_
+  std::uint32_t open_ = 0;  // Pool::forks + 1 while the lists are open
+};
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,167 @@
+// Tests the lists of blocks that other threads have freed: by themselves, and between two heaps.
+#include "core/freed_by_others.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <vector>
+
+#include "support.h"
+
+namespace heapwright::alloc::test {
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+
+class FreedByOthersTest : public ::testing::Test {
+ protected:
+  using Lists = FreedByOthers<Usual>;
+  static constexpr std::size_t kNumber = Usual::kClassesPerDoubling * 8;  // blocks of 16 KiB
+  static_assert(Lists::Classes::bytes(kNumber) == 16 * kKiB && kNumber > Lists::kFirstClass);
+
+  std::array<Block, 1000> blocks{};
+  Pool pool;
+  Lists lists;
+};
+
+TEST_F(FreedByOthersTest, TheyAreOpenInOneProcessUntilTheyAreClosed) {
+  EXPECT_FALSE(lists.is_open(pool));
+  lists.open(pool);
+  EXPECT_TRUE(lists.is_open(pool));
+  ++pool.forks;
+  EXPECT_FALSE(lists.is_open(pool)) << "the heap's thread is not in the child";
+  lists.open(pool);
+  EXPECT_TRUE(lists.is_open(pool));
+  lists.close();
+  EXPECT_FALSE(lists.is_open(pool));
+}
+
+TEST_F(FreedByOthersTest, TheLatestBlockComesFirstAndAllAreTakenAtOnce) {
+  lists.open(pool);
+  ASSERT_TRUE(lists.add(kNumber, &blocks[0]));
+  ASSERT_TRUE(lists.add(kNumber, &blocks[1]));
+  ASSERT_TRUE(lists.add(Lists::kFirstClass, &blocks[2]));
+  EXPECT_EQ(*lists.bytes(), 32 * kKiB + Lists::Classes::bytes(Lists::kFirstClass));
+  const BlockChain taken = lists.take(kNumber);
+  EXPECT_EQ(taken.count, 2U);
+  EXPECT_EQ(taken.first, &blocks[1]);
+  EXPECT_EQ(blocks[1].next, &blocks[0]);
+  EXPECT_EQ(blocks[0].next, nullptr);
+  EXPECT_EQ(lists.take(kNumber).first, nullptr);
+  EXPECT_EQ(lists.take(Lists::kFirstClass).first, &blocks[2]);
+  EXPECT_EQ(*lists.bytes(), 0U);
+}
+
+TEST_F(FreedByOthersTest, TheyTakeAsMuchAsTheDepotMayHold) {
+  pool.region.heaps = 8;
+  lists.open(pool);
+  const std::size_t fit = pool.depot_share() / (16 * kKiB);
+  ASSERT_GT(fit, 4U);
+  ASSERT_LT(fit, blocks.size());
+  for (std::size_t i = 0; i < fit; ++i) {
+    ASSERT_TRUE(lists.add(kNumber - i % 2 * Usual::kClassesPerDoubling, &blocks[i])) << i;
+  }
+  std::size_t more = 0;
+  while (lists.add(kNumber, &blocks[fit + more])) {
+    ++more;
+  }
+  EXPECT_EQ(more, fit / 4) << "every second block was of 8 KiB";
+  const std::size_t full = *lists.bytes();
+  EXPECT_FALSE(lists.add(kNumber, &blocks[999]));
+  EXPECT_EQ(*lists.bytes(), full);
+  lists.take(kNumber);
+  EXPECT_TRUE(lists.add(kNumber, &blocks[999]));
+}
+
+TEST_F(FreedByOthersTest, ALookAtThemPutsThemBack) {
+  lists.open(pool);
+  for (std::size_t i = 0; i < 5; ++i) {
+    lists.add(kNumber, &blocks[i]);
+  }
+  std::set<const Block*> seen;
+  lists.each([&](std::size_t number, const Block* block) {
+    EXPECT_EQ(number, kNumber);
+    lists.add(kNumber, &blocks[10]);  // as another thread may meanwhile
+    for (; block != nullptr; block = block->next) {
+      seen.insert(block);
+    }
+  });
+  EXPECT_EQ(seen.size(), 5U);
+  EXPECT_EQ(*lists.bytes(), 6 * 16 * kKiB);
+  EXPECT_EQ(lists.take(kNumber).count, 6U);
+  EXPECT_EQ(*lists.bytes(), 0U);
+}
+
+// `heap` allocates, and `other` frees.
+class HandoverTest : public HeapTest<Usual> {
+ protected:
+  HandoverTest() {
+    Heap<Usual>::become_threaded(pool);
+    pool.region.heaps = 2;
+  }
+  std::vector<void*> take_all(std::size_t count) {
+    std::vector<void*> blocks(count);
+    std::ranges::generate(blocks, [&] { return take(16 * kKiB); });
+    return blocks;
+  }
+  void free_by_other(const std::vector<void*>& blocks) {
+    for (void* const block : blocks) {
+      Fault fault{};
+      EXPECT_TRUE(other.finish_free(other.free(block), block, fault));
+    }
+  }
+  Heap<Usual> other{pool, 1};
+};
+
+TEST_F(HandoverTest, ItsBlocksComeBackToTheHeapThatAllocatedThem) {
+  auto first = take_all(40);
+  free_by_other(first);
+  EXPECT_EQ(heap.statistics().live_blocks, 0U);
+  EXPECT_EQ(heap.statistics().live_blocks, 0U) << "counting has put them back";
+  auto second = take_all(40);
+  std::ranges::sort(first);
+  std::ranges::sort(second);
+  EXPECT_EQ(first, second);
+  free_by_other(second);
+}
+
+TEST_F(HandoverTest, MoreThanAShareReturnsToTheRegion) {
+  free_by_other(take_all(4000));
+  const std::size_t used = heap.statistics().region.used_bytes;
+  EXPECT_LE(used, 3U << 20U) << "62 MiB were freed";
+  EXPECT_GE(used, 1U << 20U);
+}
+
+TEST_F(HandoverTest, NothingStaysForAThreadThatHasEnded) {
+  const auto blocks = take_all(40);
+  const auto late = take_all(40);
+  free_by_other(blocks);
+  heap.on_thread_exit();
+  EXPECT_EQ(heap.statistics().cached_bytes, 0U);
+  EXPECT_EQ(heap.statistics().region.used_bytes, 40 * 16 * kKiB) << "those still in use";
+  free_by_other(late);
+  other.flush_cache();  // it has become the owner of their superblocks
+  other.drain_remote();
+  EXPECT_EQ(heap.statistics().region.used_bytes, 0U);
+}
+
+TEST_F(HandoverTest, AHeapThatTrimsEmptiesTheListsOfAll) {
+  free_by_other(take_all(40));
+  EXPECT_TRUE(other.trim());
+  EXPECT_EQ(heap.statistics().cached_bytes, 0U);
+}
+
+TEST_F(HandoverTest, ADoubleFreeIsReported) {
+  const auto blocks = take_all(2);
+  free_by_other({blocks[0], blocks[1], blocks[0]});
+  EXPECT_TRUE(reports.empty());
+  take(16 * kKiB);
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].fault, Fault::kDoubleFree);
+  reports.clear();
+}
+
+}  // namespace
+}  // namespace heapwright::alloc::test
