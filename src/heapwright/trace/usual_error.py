@@ -1,15 +1,19 @@
 """States the error that predictions by replays have had, by the kind of the recording and the program's threads.
 
-`USUAL` is the only table. Its figures are those of the pages in docs/results that it names;
-tests/trace/test_usual_error.py compares them.
+The tables are `USUAL`, of whole distributions of errors, and `HALF_WIDTHS`, from which the interval of a prediction is
+made. Their figures are those of the pages in docs/results that they name; tests/trace/test_usual_error.py compares
+them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from heapwright.experiment.stats import Ratio
 from heapwright.metrics import METRICS
+from heapwright.trace.program_memory import ProgramMemory
 from heapwright.trace.recordings import RecordingKind, Recordings
 
 # Rank correlation of changes of CPU time: of those above noise, and of all.
@@ -65,6 +69,20 @@ USUAL: tuple[UsualError, ...] = (
 _NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "samples", "model": "models"}
 
 
+# Half of the 95 % interval of a predicted change of resident memory, in per cent of the program's memory. Of programs
+# that were held out, 95 % of the changes were within it (tools/prediction_errors.py, docs/results/predictions.md).
+HALF_WIDTHS: dict[tuple[RecordingKind, bool], float] = {
+    ("complete", False): 8.3,
+    ("complete", True): 20.0,
+    ("sample", False): 8.0,
+    ("sample", True): 40.0,
+    ("model", False): 15.0,
+    ("model", True): 40.0,
+}
+INTERVAL_PAGE = "docs/results/predictions.md"
+MAX_MISFIT = 0.2  # if the replay on the recorded malloc misses the recording by more, it predicts nothing
+_TELLING_MISFIT = 0.03
+
 MEASURED_RATE = 64  # docs/results/sample.md measures samples of 1 object in so many
 
 
@@ -105,9 +123,50 @@ def error_sentence(recordings: Recordings, metrics: Collection[str] = ()) -> str
     return " ".join(sentences)
 
 
+def half_width(recordings: Recordings, metric: str) -> float:
+    """Returns half of the 95 % interval of a predicted change, as a log ratio; 0 for metrics without one.
+
+    It is the error of such predictions, and on top of it the misfit of these recordings.
+
+    Args:
+        recordings: the recordings.
+        metric: key of the metric.
+    """
+    if metric not in ProgramMemory().by_metric():
+        return 0.0
+    usual = max(HALF_WIDTHS[kind, recordings.threads] for kind in recordings.kinds)
+    return math.log1p(usual / 100) + math.log1p(recordings.misfit)
+
+
+def prediction_interval(recordings: Recordings, metric: str, ratio: Ratio) -> Ratio:
+    """Returns a ratio of replays with the interval of the program's ratio: wider by the error of predictions.
+
+    Args:
+        recordings: the recordings.
+        metric: key of the metric.
+        ratio: of replays, with the interval of their noise; NaN if that is not known.
+    """
+    half = half_width(recordings, metric)
+    low, high = (ratio.value if half and math.isnan(end) else end for end in (ratio.low, ratio.high))
+    return Ratio(ratio.value, low * math.exp(-half), high * math.exp(half))
+
+
+def misfit_sentence(recordings: Recordings) -> str:
+    """Returns a sentence about recordings that their own replay misses; empty if none is missed by much."""
+    worst = recordings.misfit
+    if worst < _TELLING_MISFIT:
+        return ""
+    name = next(name for name, r in recordings.inputs.items() if r.misfit == worst)
+    then = "so it predicts nothing" if worst > MAX_MISFIT else "and the intervals are wider by that"
+    return (
+        f"On the recorded malloc, the replay of {name} misses the memory that was measured in the recording by"
+        f" {100 * worst:.0f}% of the program's peak, {then}."
+    )
+
+
 def memory_sentence(recordings: Recordings) -> str:
     """Returns a sentence about recordings without the program's whole memory; empty if all tell it."""
-    lacking = [name for name in recordings.inputs if name not in recordings.program_peaks]
+    lacking = [name for name in recordings.inputs if name not in recordings.program_memory]
     if not lacking:
         return ""
     known = "no recording tells" if len(lacking) == len(recordings.inputs) else f"{', '.join(lacking)} does not tell"
