@@ -14,6 +14,7 @@ covers.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -27,6 +28,7 @@ from heapwright.experiment.replays import recorded_replays
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.recordings import as_replayed, read_recordings, recorded_workload
 from heapwright.trace.replay import environment
+from heapwright.trace.usual_error import MAX_MISFIT
 
 METRICS = {"peak_rss_bytes": "peak", "mean_rss_bytes": "mean"}
 KINDS: dict[str, list[str]] = {"complete": [], "sample": ["--sample", "16"]}
@@ -68,7 +70,12 @@ def predicted(trace: Path, settings: list[str]) -> dict[str, Any]:
             if not outcome.failure:
                 found[setting] = {m: outcome.run.metrics[m] for m in METRICS}
     recording = recordings.inputs[input_.name]
-    facts = {"rate": recording.rate, "threads": recording.threads, "forked": recording.forked}
+    facts = {
+        "reference": recordings.reference,
+        "rate": recording.rate,
+        "threads": recording.threads,
+        "forked": recording.forked,
+    }
     return {**facts, "misfit": replays.misfits.get(input_.name), "memory": found}
 
 
@@ -115,31 +122,50 @@ def table(results: dict[str, Any], kind: str, metric: str) -> list[str]:
     return [*lines, ""]
 
 
-def coverage(results: dict[str, Any], kind: str) -> list[str]:
-    """How wide the interval is, and what share of each program's changes the errors of the others cover."""
-    lines = []
-    for threads in (False, True):
+def excess(result: dict[str, Any], kind: str, same: bool) -> list[float]:
+    """The errors beyond the misfit, by which the interval is wider anyway; empty if a prediction is refused.
+
+    Args:
+        result: of one program.
+        kind: of the recording.
+        same: for settings of the recorded malloc; otherwise for other mallocs.
+    """
+    misfit = result[kind]["misfit"] or 0.0
+    if misfit > MAX_MISFIT:
+        return []
+    pairs = [
+        pair
+        for metric in METRICS
+        for setting, pair in errors(result, kind, metric).items()
+        if (SETTINGS[setting][0] == result[kind]["reference"]) == same
+    ]
+    return [max(0.0, abs(t - p) - math.log1p(misfit)) for p, t in pairs]
+
+
+def coverage(results: dict[str, Any]) -> list[str]:
+    """The largest errors, and what share of each program's changes the errors of the others cover."""
+    lines = [
+        "| recording | program | change | programs | changes | median error | largest | covered by the others' |",
+        "|---|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for kind, threads, same in itertools.product(KINDS, (False, True), (True, False)):
         sizes = {
-            name: [abs(t - p) for metric in METRICS for p, t in errors(result, kind, metric).values()]
+            name: found
             for name, result in results.items()
-            if several(result, kind) == threads
+            if several(result, kind) == threads and (found := excess(result, kind, same))
         }
         if not sizes:
             continue
-        whose = "several threads or processes" if threads else "one thread"
         pooled = [size for found in sizes.values() for size in found]
-        half = math.expm1(max(pooled))
-        text = f"{kind} recordings, {whose}: {len(sizes)} programs, {len(pooled)} changes, median error"
-        text += f" {100 * statistics.median(pooled):.1f} %, largest {100 * half:.1f} %."
-        if len(sizes) > 1:
-            inside = sum(
-                size <= max(max(found) for other, found in sizes.items() if other != name)
-                for name, own in sizes.items()
-                for size in own
-            )
-            text += f" The largest error of the other programs covers {inside} of {len(pooled)}."
-        lines += [f"- {text}"]
-    return lines
+        others = {n: max((max(f) for other, f in sizes.items() if other != n), default=0.0) for n in sizes}
+        inside = sum(size <= others[name] for name, own in sizes.items() for size in own)
+        whose = "several threads or processes" if threads else "one thread"
+        change = "settings" if same else "another malloc"
+        largest, median = (100 * math.expm1(f(pooled)) for f in (max, statistics.median))
+        covered = f"{inside} of {len(pooled)}" if len(sizes) > 1 else "n/a"
+        counts = f"{len(sizes)} | {len(pooled)} | {median:.1f} % | {largest:.1f} % | {covered}"
+        lines.append(f"| {kind} | {whose} | {change} | {counts} |")
+    return [*lines, ""]
 
 
 def misfits(results: dict[str, Any]) -> list[str]:
@@ -152,6 +178,10 @@ def misfits(results: dict[str, Any]) -> list[str]:
         found = ["n/a" if result[kind]["misfit"] is None else f"{100 * result[kind]['misfit']:.1f} %" for kind in KINDS]
         whole, sample = result["complete"], result["sample"]
         forked = "yes" if whole["forked"] else "no"
+        found = [
+            f"{text} (refused)" if (result[k]["misfit"] or 0) > MAX_MISFIT else text
+            for k, text in zip(KINDS, found, strict=True)
+        ]
         lines.append(f"| {name} | {whole['threads']} | {forked} | {sample['rate']} | {' | '.join(found)} |")
     return [*lines, ""]
 
@@ -182,7 +212,8 @@ def main() -> None:
         temporary.write_text(json.dumps(results, indent=1))
         temporary.replace(args.json)
         print(f"{workload.stem}: done", file=sys.stderr)
-    lines = [line for kind in KINDS for line in coverage(results, kind)] + [""] + misfits(results)
+    results = {name: result for name, result in results.items() if set(KINDS) <= set(result)}
+    lines = [*coverage(results), *misfits(results)]
     lines += [line for kind in KINDS for metric in METRICS for line in table(results, kind, metric)]
     text = "\n".join(lines)
     if args.markdown:

@@ -337,7 +337,8 @@ class Comparer:
                 value = math.exp(fmean(fmean(group) for group in logs.values()))
                 row.ratios[metric] = Ratio(value, math.nan, math.nan)
             if self.recorded and metric in row.ratios and row is not reference:
-                row.ratios[metric] = prediction_interval(self.recorded[0], metric, row.ratios[metric])
+                name = row.allocator.name
+                row.ratios[metric] = prediction_interval(self.recorded[0], metric, row.ratios[metric], name)
 
     def _warnings(self) -> list[str]:
         found: dict[str, None] = {}

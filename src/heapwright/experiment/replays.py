@@ -112,8 +112,13 @@ class Replays:
         if replayed.report is None:
             return
         metrics = replayed.run.metrics
+
+        def outside(metric: str, bytes_: float) -> float:
+            return max(0.0, bytes_ - (metrics.get(metric) or math.inf))
+
+        at_peak = outside("peak_rss_bytes", memory.peak_bytes)
         self._outside_malloc[input_.name] = {
-            metric: max(0.0, value - (metrics.get(metric) or math.inf)) for metric, value in memory.by_metric().items()
+            metric: outside(metric, bytes_) if bytes_ else at_peak for metric, bytes_ in memory.by_metric().items()
         }
         self.misfits[input_.name] = misfit(memory, replayed.report)
 

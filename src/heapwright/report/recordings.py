@@ -27,6 +27,7 @@ def recordings_json(recordings: Recordings, metrics: Sequence[str] = ()) -> dict
             "sentence": error_sentence(recordings, metrics),
             "rows": [dataclasses.asdict(row) for row in usual_errors(recordings, metrics)],
             "half_width": math.expm1(half_width(recordings, "peak_rss_bytes")),
+            "half_width_same_malloc": math.expm1(half_width(recordings, "peak_rss_bytes", same_malloc=True)),
             "half_width_page": INTERVAL_PAGE,
         },
     }

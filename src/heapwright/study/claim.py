@@ -41,9 +41,9 @@ def effect(c: Confirmation) -> str:
     label = METRICS[c.metric].label
     change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
     if c.verdict == "better":
-        return f"{label} {-change:.1f}% lower [{-high:.1f}, {-low:.1f}]"
+        return f"{label} {-change:.1f}% lower [{-high:.1f}, {-low:.1f}]".replace("[-", "[−")
     if c.verdict == "worse":
-        return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]"
+        return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]".replace("[-", "[−")
     state = "unchanged" if c.verdict == "same" else "not shown to change"
     if c.verdict == "unproven" and (c.low > 1 or c.high < 1):
         state = "not proven to change"
@@ -162,22 +162,23 @@ def with_time_objection(picks: Mapping[PickName, Pick], objectives: Sequence[str
 
 
 def predicted_for_program(
-    confirmed: Mapping[int, Mapping[str, Confirmation]], recordings: Recordings | None
+    confirmed: Mapping[int, Mapping[str, Confirmation]], configs: Mapping[int, Config], recordings: Recordings | None
 ) -> dict[int, dict[str, Confirmation]]:
     """Confirmations of replays with the intervals of the program. The verdicts stay those of the replays.
 
     Args:
-        confirmed: configuration → metric → confirmation by pairs of replays.
+        confirmed: number of a configuration → metric → confirmation by pairs of replays.
+        configs: configurations by number.
         recordings: the recordings; None for runs of the program, whose intervals stay.
     """
 
-    def widened(c: Confirmation) -> Confirmation:
+    def widened(c: Confirmation, allocator: str) -> Confirmation:
         if recordings is None:
             return c
-        ratio = prediction_interval(recordings, c.metric, Ratio(c.ratio, c.low, c.high))
+        ratio = prediction_interval(recordings, c.metric, Ratio(c.ratio, c.low, c.high), allocator)
         return dataclasses.replace(c, low=ratio.low, high=ratio.high)
 
-    return {id_: {m: widened(c) for m, c in found.items()} for id_, found in confirmed.items()}
+    return {id_: {m: widened(c, configs[id_].allocator) for m, c in found.items()} for id_, found in confirmed.items()}
 
 
 def with_misfit_objection(picks: Mapping[PickName, Pick], recordings: Recordings) -> dict[PickName, Pick]:

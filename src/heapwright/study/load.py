@@ -281,7 +281,8 @@ def _confirmed_rows(
     meta, options = store.meta, store.meta.study_options
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = predicted_for_program(judge_pairs(fresh, configs, 1, options, meta.earlier_looks), recordings)
+    judged = judge_pairs(fresh, configs, 1, options, meta.earlier_looks)
+    confirmed = predicted_for_program(judged, configs, recordings)
     picks = _picks(store, evaluations, confirmed, options, basis)
     usual = _references(store, confirmed, options, basis)
     requires, tested = requirements_of(options), gather(fresh, configs, 1)

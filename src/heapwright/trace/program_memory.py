@@ -8,6 +8,7 @@ under glibc. Under another malloc all private memory is known: malloc has at mos
 from __future__ import annotations
 
 import bisect
+import itertools
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _NEAR_PEAK = 0.8  # readings of at least this share of the highest are compared
 _MOST_READINGS = 64
+_FEW_READINGS = 20  # of a program that is so short, only the peak is known
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,14 @@ class ProgramMemory:
     exact: bool = False
 
     def by_metric(self) -> dict[str, float]:
-        """Metric of resident memory → bytes. Proportional memory is not in a recording; resident memory bounds it."""
-        found = {
+        """Metric of resident memory → bytes, 0 if unknown. Resident memory stands for proportional memory."""
+        return {
             "peak_rss_bytes": self.peak_bytes,
             "mean_rss_bytes": self.mean_bytes,
             "p95_rss_bytes": self.p95_bytes,
             "peak_pss_bytes": self.peak_bytes,
             "mean_pss_bytes": self.mean_bytes,
         }
-        return {metric: value or self.peak_bytes for metric, value in found.items()}
 
 
 def program_memory(info: Info) -> ProgramMemory | None:
@@ -55,19 +56,15 @@ def program_memory(info: Info) -> ProgramMemory | None:
     if not info.peak_resident_bytes:
         return None
     curve = info.resident_curve
-    spans = [until - since for since, until in zip(curve.time_s, curve.time_s[1:], strict=False)]
-    timed = sorted(zip(curve.resident_bytes, spans, strict=False))  # a reading counts until the next one
-    total = sum(spans)
-    if not total:
-        return ProgramMemory(info.peak_resident_bytes)
-    mean = sum(size * span for size, span in timed) / total
-    left, p95 = 0.95 * total, timed[-1][0]
-    for size, span in timed:
-        left -= span
-        if left <= 0:
-            p95 = size
-            break
     malloc, exact = _malloc_near_peak(curve, info.forked)
+    if len(curve.time_s) < _FEW_READINGS:
+        return ProgramMemory(info.peak_resident_bytes, malloc=malloc, exact=exact)
+    rows = zip(curve.time_s, curve.time_s[1:], curve.resident_bytes, curve.resident_bytes[1:], strict=False)
+    timed = sorted(((first + second) / 2, until - since) for since, until, first, second in rows)
+    total = sum(span for _, span in timed)
+    mean = sum(size * span for size, span in timed) / total
+    passed = itertools.accumulate(span for _, span in timed)
+    p95 = next(size for (size, _), so_far in zip(timed, passed, strict=True) if so_far >= 0.95 * total)
     return ProgramMemory(info.peak_resident_bytes, mean, p95, malloc, exact)
 
 

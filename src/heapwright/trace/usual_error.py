@@ -69,18 +69,26 @@ USUAL: tuple[UsualError, ...] = (
 _NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "samples", "model": "models"}
 
 
-# Half of the 95 % interval of a predicted change of resident memory, in per cent of the program's memory. Of programs
-# that were held out, 95 % of the changes were within it (tools/prediction_errors.py, docs/results/predictions.md).
-HALF_WIDTHS: dict[tuple[RecordingKind, bool], float] = {
-    ("complete", False): 8.3,
-    ("complete", True): 20.0,
-    ("sample", False): 8.0,
-    ("sample", True): 40.0,
-    ("model", False): 15.0,
-    ("model", True): 40.0,
+# Half of the 95 % interval of a predicted change of resident memory, in per cent of the program's memory: the largest
+# error of any program that was compared (tools/prediction_errors.py). Keys: the kind of the recording; whether the
+# program has several threads or is one of several processes; whether the change is by settings of the malloc that it
+# was recorded on, and not by another malloc.
+HALF_WIDTHS: dict[tuple[RecordingKind, bool, bool], float] = {
+    ("complete", False, True): 13,
+    ("complete", False, False): 13,
+    ("complete", True, True): 14,
+    ("complete", True, False): 23,
+    ("sample", False, True): 15,
+    ("sample", False, False): 15,
+    ("sample", True, True): 14,
+    ("sample", True, False): 75,
+    ("model", False, True): 15,
+    ("model", False, False): 15,
+    ("model", True, True): 14,
+    ("model", True, False): 75,
 }
 INTERVAL_PAGE = "docs/results/predictions.md"
-MAX_MISFIT = 0.2  # if the replay on the recorded malloc misses the recording by more, it predicts nothing
+MAX_MISFIT = 0.15  # if the replay on the recorded malloc misses the recording by more, it predicts nothing
 _TELLING_MISFIT = 0.03
 
 MEASURED_RATE = 64  # docs/results/sample.md measures samples of 1 object in so many
@@ -123,7 +131,7 @@ def error_sentence(recordings: Recordings, metrics: Collection[str] = ()) -> str
     return " ".join(sentences)
 
 
-def half_width(recordings: Recordings, metric: str) -> float:
+def half_width(recordings: Recordings, metric: str, same_malloc: bool = False) -> float:
     """Returns half of the 95 % interval of a predicted change, as a log ratio; 0 for metrics without one.
 
     It is the error of such predictions, and on top of it the misfit of these recordings.
@@ -131,22 +139,25 @@ def half_width(recordings: Recordings, metric: str) -> float:
     Args:
         recordings: the recordings.
         metric: key of the metric.
+        same_malloc: whether the change is by settings of the malloc that the program was recorded on.
     """
     if metric not in ProgramMemory().by_metric():
         return 0.0
-    usual = max(HALF_WIDTHS[kind, recordings.threads] for kind in recordings.kinds)
+    several = recordings.threads or any(r.forked for r in recordings.inputs.values())
+    usual = max(HALF_WIDTHS[kind, several, same_malloc] for kind in recordings.kinds)
     return math.log1p(usual / 100) + math.log1p(recordings.misfit)
 
 
-def prediction_interval(recordings: Recordings, metric: str, ratio: Ratio) -> Ratio:
+def prediction_interval(recordings: Recordings, metric: str, ratio: Ratio, allocator: str) -> Ratio:
     """Returns a ratio of replays with the interval of the program's ratio: wider by the error of predictions.
 
     Args:
         recordings: the recordings.
         metric: key of the metric.
         ratio: of replays, with the interval of their noise; NaN if that is not known.
+        allocator: name of the allocator whose change it is.
     """
-    half = half_width(recordings, metric)
+    half = half_width(recordings, metric, allocator == recordings.reference)
     low, high = (ratio.value if half and math.isnan(end) else end for end in (ratio.low, ratio.high))
     return Ratio(ratio.value, low * math.exp(-half), high * math.exp(half))
 
@@ -165,15 +176,23 @@ def misfit_sentence(recordings: Recordings) -> str:
 
 
 def memory_sentence(recordings: Recordings) -> str:
-    """Returns a sentence about recordings without the program's whole memory; empty if all tell it."""
+    """Returns sentences about recordings without the whole memory of the program; empty if all tell it."""
+    forked = [name for name, r in recordings.inputs.items() if r.forked]
+    one_of_several = (
+        f"The prediction is for the process of {', '.join(forked)} alone, which was forked: memory of its parent"
+        " counts as constant, and the memory of all processes together changes by another share."
+        if forked
+        else ""
+    )
     lacking = [name for name in recordings.inputs if name not in recordings.program_memory]
     if not lacking:
-        return ""
+        return one_of_several
     known = "no recording tells" if len(lacking) == len(recordings.inputs) else f"{', '.join(lacking)} does not tell"
-    return (
+    replays_only = (
         f"Changes of memory are those of the replay, because {known} how much memory the program has besides malloc's;"
         " the program's memory changes by a smaller share."
     )
+    return " ".join(filter(None, [replays_only, one_of_several]))
 
 
 def time_sentence() -> str:
