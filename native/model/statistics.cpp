@@ -32,6 +32,23 @@ void Curve::add(std::uint64_t time, std::uint64_t live) {
   ++point.events;
 }
 
+void ResidentCurve::add(const Reading& reading) {
+  if (++waiting_ < every_ && !points_.empty() && (!reading.heap || points_.back().heap)) {
+    return;
+  }
+  waiting_ = 0;
+  if (points_.size() == kPoints) {
+    for (std::size_t i = 0; i < kPoints / 2; ++i) {
+      const Reading& a = points_[2 * i];
+      const Reading& b = points_[2 * i + 1];
+      points_[i] = b.heap && !a.heap ? b : a;
+    }
+    points_.resize(kPoints / 2);
+    every_ *= 2;
+  }
+  points_.push_back(reading);
+}
+
 void Statistics::add(const Event& event) {
   pass_time(event.time);
   ++events;
@@ -164,12 +181,13 @@ void Statistics::note_reading(const Event& event) {
   } else if (event.kind == Kind::kResident) {
     peak_resident = std::max(peak_resident, event.value);
     Reading now = std::exchange(reading_, {});
-    if (!now.files) {
-      return;  // a trace without parts
-    }
     now.resident = event.value;
     now.time = event.time;
     now.live = live_;
+    resident_curve.add(now);
+    if (!now.files) {
+      return;  // a trace without parts
+    }
     if (first.resident == 0) {
       first = now;
     }

@@ -96,6 +96,20 @@ struct Reading {
   std::optional<std::uint64_t> untouched;  // of live large blocks; known if `heap` is
 };
 
+// Readings of resident memory over the trace, at most kPoints of them: when there are more, every
+// second one is dropped, but of two neighbours one with malloc's part stays.
+class ResidentCurve {
+ public:
+  static constexpr std::size_t kPoints = 1024;
+  void add(const Reading& reading);
+  const std::vector<Reading>& points() const { return points_; }
+
+ private:
+  std::vector<Reading> points_;
+  std::uint64_t every_ = 1;  // so many readings for a point
+  std::uint64_t waiting_ = 0;
+};
+
 class Statistics {
  public:
   explicit Statistics(std::uint64_t page_size = trace::kUnstatedPageBytes) : page_size_(page_size) {}
@@ -148,6 +162,7 @@ class Statistics {
   // trace tells how many bytes were touched.
   std::uint64_t peak_untouched = 0;
   Curve curve;
+  ResidentCurve resident_curve;
   std::vector<ThreadCounts> threads;
 
   std::uint64_t allocations() const;

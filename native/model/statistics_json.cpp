@@ -109,6 +109,23 @@ Json lower_bound(const Statistics& s) {
           {"mean_page_bytes", s.mean_pages()}};
 }
 
+Json resident_curve(const Statistics& s) {
+  Json time = Json::array();
+  Json resident = Json::array();
+  Json files = Json::array();
+  Json heap = Json::array();
+  for (const Reading& reading : s.resident_curve.points()) {
+    time.push_back(seconds(reading.time));
+    resident.push_back(reading.resident);
+    files.push_back(reading.files ? Json(*reading.files) : Json());
+    heap.push_back(reading.heap ? Json(*reading.heap) : Json());
+  }
+  return {{"time_s", std::move(time)},
+          {"resident_bytes", std::move(resident)},
+          {"files_bytes", std::move(files)},
+          {"heap_bytes", std::move(heap)}};
+}
+
 Json curve(const Statistics& s) {
   Json time = Json::array();
   Json event = Json::array();
@@ -203,6 +220,7 @@ void add_origin(Json& json, const trace::Header& header) {
   json["pid"] = header.pid;
   json["start"] = header.start;
   json["synthetic"] = header.synthetic;
+  json["forked"] = header.forked.value_or(false);
   json["resident_at_start_bytes"] = header.resident_at_start;
   json["phases"] = header.phases;
 }
@@ -236,6 +254,7 @@ Json to_json(Statistics& s, const trace::Header& header, const trace::Loss& loss
   add_blocks(json, s);
   json["thread_list"] = thread_list(s);
   json["curve"] = curve(s);
+  json["resident_curve"] = resident_curve(s);
   add_origin(json, header);
   json["loss"] = {{"bytes", loss.bytes},
                   {"events", loss.events + s.unknown_object_events},

@@ -22,6 +22,7 @@ from heapwright.experiment.replays import Replays
 from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.measure.meter import MeterOptions
+from heapwright.trace.program_memory import ProgramMemory
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -167,8 +168,8 @@ def test_replays_and_their_traces(
 ) -> None:
     workload = Workload(WorkloadFile(command=["sh"]), tmp_path, (ONE, TWO))
     with ExitStack() as files:
-        traces, peaks = {"one": trace, "two": trace}, {"two": 1 << 30}
-        replays = files.enter_context(Replays(workload, traces, MeterOptions(), program_peaks=peaks))
+        traces, memory = {"one": trace, "two": trace}, {"two": ProgramMemory(1 << 30)}
+        replays = files.enter_context(Replays(workload, traces, MeterOptions(), program_memory=memory))
         runner = machines.for_replays(replays, timed=False)
         found = results(runner, *(Work((job(1, ONE, n), job(1, TWO, n))) for n in range(6)))
     assert [r.outcome.failure for r in found] == [""] * 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 
 import pytest
@@ -10,14 +11,17 @@ from heapwright.study.claim import (
     PREDICTED,
     headline,
     pick_claim,
+    predicted_for_program,
     prediction_claim,
     proven_by,
     study_claim,
+    with_misfit_objection,
     with_time_objection,
     with_verdict,
 )
 from heapwright.study.view import Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recording, Recordings
+from heapwright.trace.usual_error import half_width
 
 from .test_claim import OBJECTIVES, cpu, memory, pick
 
@@ -51,6 +55,32 @@ def test_the_claim_says_predicted_with_error_and_next_step() -> None:
     none = prediction_claim(study_claim({}, OBJECTIVES, confirmed=True), RECORDINGS, "s", OBJECTIVES, gain=False)
     assert none.startswith("No proven improvement: keep the default. Every run was a replay")
     assert "verify" not in none
+
+
+def test_the_interval_is_that_of_the_program_and_the_verdict_that_of_replays() -> None:
+    found = predicted_for_program({7: GAIN.confirmed}, {7: replace(GAIN.config, allocator="exgen")}, RECORDINGS)[7]
+    wide, narrow = found["peak_rss_bytes"], GAIN.confirmed["peak_rss_bytes"]
+    half = math.exp(half_width(RECORDINGS, "peak_rss_bytes"))
+    assert (wide.low, wide.high) == pytest.approx((narrow.low / half, narrow.high * half))
+    assert (wide.ratio, wide.verdict) == (narrow.ratio, "better")
+    assert wide.high > 1
+    assert wide.verdict_text == "better in replays"
+    assert narrow.verdict_text == "better"
+    assert found["cpu_s"] == GAIN.confirmed["cpu_s"], "times are those of replays"
+    settings = predicted_for_program({7: GAIN.confirmed}, {7: GAIN.config}, RECORDINGS)[7]["peak_rss_bytes"]
+    assert wide.low < settings.low < narrow.low, "settings of the recorded malloc are predicted better"
+    assert predicted_for_program({7: GAIN.confirmed}, {7: GAIN.config}, None) == {7: dict(GAIN.confirmed)}
+
+
+def test_a_recording_that_replays_miss_predicts_nothing() -> None:
+    missed = Recordings(dict(RECORDINGS.inputs))
+    assert with_misfit_objection({"memory": GAIN}, missed) == {"memory": GAIN}
+    missed.note_misfits({"a.hwt": 0.5})
+    picks = with_misfit_objection({"memory": GAIN}, missed)
+    assert headline(picks, OBJECTIVES) is None
+    claim = study_claim(picks, OBJECTIVES, confirmed=True)
+    assert claim.startswith("Keep the default: on the recorded malloc, the replay of a.hwt misses the memory")
+    assert "by 50% of the program's peak, so it predicts nothing" in claim
 
 
 @pytest.mark.parametrize(

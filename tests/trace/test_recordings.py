@@ -143,16 +143,16 @@ def test_memory_beside_malloc_is_added_to_replays(program: Callable[..., Path], 
     workload = recorded_workload([tmp_path / "own.hwt", traces / "model.json"])
     facts = read_recordings(workload)
     peak = facts.inputs["own.hwt"].peak_resident_bytes
-    assert list(facts.program_peaks) == ["own.hwt"], "a model does not tell the program's memory"
-    assert not read_recordings(recorded_workload([traces / "gone.hwt"])).program_peaks
-    assert list(read_recordings(recorded_workload([traces / "other.hwt"])).program_peaks) == ["other.hwt"]
+    assert list(facts.program_memory) == ["own.hwt"], "a model does not tell the program's memory"
+    assert not read_recordings(recorded_workload([traces / "gone.hwt"])).program_memory
+    assert list(read_recordings(recorded_workload([traces / "other.hwt"])).program_memory) == ["other.hwt"]
     for malloc in ("/opt/libelsewhere.so", sys.executable, ""):  # elsewhere, in the program, unknown
         moved = replace(facts.inputs["own.hwt"], allocator=malloc)
-        assert not Recordings({"own.hwt": moved}, "exgen", own_malloc=True).program_peaks
+        assert not Recordings({"own.hwt": moved}, "exgen", own_malloc=True).program_memory
     exgen = {"LD_PRELOAD": str(library_folder() / "libexgen.so")}
     with (
         recorded_replays(workload, MeterOptions()) as plain,
-        recorded_replays(workload, MeterOptions(), facts.program_peaks) as replays,
+        recorded_replays(workload, MeterOptions(), facts.program_memory) as replays,
     ):
         default, other = (resident(replays, workload.inputs[0], env) for env in ({}, exgen))
         bare, bare_other = (resident(plain, workload.inputs[0], env) for env in ({}, exgen))

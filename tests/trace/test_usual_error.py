@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 
 import pytest
 
+from heapwright.experiment.stats import Ratio
 from heapwright.trace.recordings import Recording, RecordingKind, Recordings
 from heapwright.trace.usual_error import (
     CPU_RANK,
     CPU_RANK_OF_ALL,
     CPU_RANK_PAGE,
+    HALF_WIDTHS,
+    INTERVAL_PAGE,
+    MAX_MISFIT,
     MEASURED_RATE,
     USUAL,
     UsualError,
     error_sentence,
+    half_width,
+    misfit_sentence,
+    prediction_interval,
     time_sentence,
 )
 
@@ -76,6 +84,43 @@ def test_the_sentence_names_error_page_and_kind() -> None:
     both = error_sentence(recorded("sample", "model", threads=4), ["mean_rss_bytes"])
     assert "samples of programs with several threads" in both
     assert "19 of 24 cases within 5% (docs/results/synth.md)" in both
+
+
+def test_the_width_of_intervals_is_that_of_its_page() -> None:
+    text = text_of(INTERVAL_PAGE)
+    for (kind, threads, same), half in HALF_WIDTHS.items():
+        whose = "several threads or processes" if threads else "one thread"
+        change = "settings" if same else "another malloc"
+        assert f"| {kind} | {whose} | {change} | {half:g} % |" in text
+
+
+def test_the_interval_of_a_prediction_has_the_error_of_its_kind_and_the_misfit() -> None:
+    replays = Ratio(0.8, 0.79, 0.81)
+    fits, misses = recorded("complete", threads=4), recorded("complete", threads=4)
+    misses.note_misfits({"complete": 0.1})
+    half = 1 + HALF_WIDTHS["complete", True, False] / 100
+    found = prediction_interval(fits, "peak_rss_bytes", replays, "exgen")
+    assert (found.value, found.low, found.high) == pytest.approx((0.8, 0.79 / half, 0.81 * half))
+    wider = prediction_interval(misses, "peak_rss_bytes", replays, "exgen")
+    assert (wider.low, wider.high) == pytest.approx((found.low / 1.1, found.high * 1.1))
+    one_round = prediction_interval(fits, "mean_rss_bytes", Ratio(0.8, math.nan, math.nan), "exgen")
+    assert (one_round.low, one_round.high) == pytest.approx((0.8 / half, 0.8 * half))
+    assert prediction_interval(fits, "minor_faults", replays, "exgen") == replays, "no published error"
+    assert half_width(fits, "p95_rss_bytes") > half_width(recorded("complete"), "p95_rss_bytes")
+    forked = recorded("complete")
+    forked.inputs["complete"] = dataclasses.replace(forked.inputs["complete"], forked=True)
+    assert half_width(forked, "peak_rss_bytes") == half_width(fits, "peak_rss_bytes"), "one of several processes"
+
+
+def test_a_recording_that_its_own_replay_misses_is_named() -> None:
+    recordings = recorded("complete", threads=4)
+    assert misfit_sentence(recordings) == ""
+    recordings.note_misfits({"complete": 0.02})
+    assert misfit_sentence(recordings) == "", "as faithful as replays are"
+    recordings.note_misfits({"complete": 0.1})
+    assert "by 10% of the program's peak, and the intervals are wider by that" in misfit_sentence(recordings)
+    recordings.note_misfits({"complete": MAX_MISFIT + 0.1})
+    assert "so it predicts nothing" in misfit_sentence(recordings)
 
 
 def test_a_sample_thinner_than_those_that_were_measured_is_named() -> None:

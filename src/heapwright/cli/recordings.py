@@ -114,7 +114,7 @@ def opened_replays(workload: Workload) -> Iterator[tuple[Recordings, Replays] | 
     from heapwright.trace.recordings import read_recordings
 
     recordings = read_recordings(workload)
-    with recorded_replays(workload, MeterOptions(), recordings.program_peaks) as replays:
+    with recorded_replays(workload, MeterOptions(), recordings.program_memory) as replays:
         yield recordings, replays
 
 

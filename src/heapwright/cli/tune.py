@@ -337,7 +337,6 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
                 progress.note(f"study: {path}")
                 if recorded is not None:
                     progress.note(recorded[0].reference_why)
-                    store.update(recordings=dataclasses.asdict(recorded[0]))
                 with open_machines(args, workload, allocators, progress, store) as machines:
                     tune_study(
                         Session(store, workload, allocators, options, progress, machines, began, recorded, added)

@@ -29,6 +29,7 @@ from heapwright.experiment.runner import Job, JobResult, RunsInputs, Work, run_w
 from heapwright.files import file_sha256
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
+from heapwright.trace.program_memory import ProgramMemory
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -66,7 +67,7 @@ class Recipe(msgspec.Struct):
             block.
         needs: requirements for the machine.
         keep_output: see `Executor`.
-        program_peaks: see `Replays`.
+        program_memory: see `Replays`.
     """
 
     file: WorkloadFile
@@ -78,7 +79,7 @@ class Recipe(msgspec.Struct):
     environ: dict[str, str] | None
     needs: MachineRequirements
     keep_output: bool = False
-    program_peaks: dict[str, int] = {}
+    program_memory: dict[str, ProgramMemory] = {}
 
 
 class Ran(msgspec.Struct):
@@ -198,7 +199,7 @@ def replays_recipe(
     needs = msgspec.structs.replace(needs, paths=[], traces=sorted(files))
     variables, w = dict(environ) if environ is not None else None, replays.workload
     recipe = Recipe(w.file, str(w.cwd), list(w.inputs), replays.options, "", hashes, variables, needs)
-    return msgspec.structs.replace(recipe, program_peaks=replays.program_peaks), files
+    return msgspec.structs.replace(recipe, program_memory=replays.program_memory), files
 
 
 def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Executor | Replays:
@@ -216,7 +217,7 @@ def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Execut
     if recipe.traces is None:
         return Executor(workload, recipe.meter, Path(recipe.references), environ, recipe.keep_output)
     paths = {name: traces / f"{hash_}{SUFFIX}" for name, hash_ in recipe.traces.items()}
-    return Replays(workload, paths, recipe.meter, environ, scratch, recipe.program_peaks)
+    return Replays(workload, paths, recipe.meter, environ, scratch, recipe.program_memory)
 
 
 def unmet_requirements(needs: MachineRequirements, word: str, search_path: str | None) -> list[str]:

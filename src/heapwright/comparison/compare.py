@@ -39,6 +39,7 @@ from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.trace.recordings import Recordings
+from heapwright.trace.usual_error import prediction_interval
 from heapwright.workload.execute import Executor, Outcome, advice, time_limit
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
@@ -173,6 +174,8 @@ class Comparer:
                 rounds, interrupted = len({number for number, _ in self.rows[0].runs}), True
                 if not rounds:
                     raise
+        if self.recorded:
+            self.recorded[0].note_misfits(self.recorded[1].misfits)
         for row in self.rows:
             self._summarise(row, rounds)
         fixed, doubt = self._load_time()
@@ -336,6 +339,9 @@ class Comparer:
             elif logs and rounds == 1:
                 value = math.exp(fmean(fmean(group) for group in logs.values()))
                 row.ratios[metric] = Ratio(value, math.nan, math.nan)
+            if self.recorded and metric in row.ratios and row is not reference:
+                name = row.allocator.name
+                row.ratios[metric] = prediction_interval(self.recorded[0], metric, row.ratios[metric], name)
 
     def _warnings(self) -> list[str]:
         found: dict[str, None] = {}

@@ -15,14 +15,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from heapwright.measure.meter import MeterOptions
+from heapwright.trace.program_memory import ProgramMemory, misfit
 from heapwright.trace.recordings import ready_of, trace_of
-from heapwright.trace.replay import Ready, replay_once
+from heapwright.trace.replay import Ready, Replayed, replay_once
 from heapwright.workload.execute import Executor, Outcome, pad_environment
 from heapwright.workload.model import Input, Workload
-
-# The metrics to which resident memory that is not malloc's is added. The recording tells its size at the peak only, so
-# it counts as constant.
-_RESIDENT = ("peak_rss_bytes", "mean_rss_bytes", "p95_rss_bytes", "peak_pss_bytes", "mean_pss_bytes")
 
 
 class Replays:
@@ -34,9 +31,13 @@ class Replays:
         options: how replays are measured.
         environ: the environment below the workload's own; None for that of this process.
         folder: keeps the files that replays read; None for the system's folder for temporary files.
-        program_peaks: input name → peak resident memory of the recorded program, in bytes. For these inputs the
-            resident memory of each replay is that predicted for the program: the difference between the program's
-            peak and that of a replay on the program's malloc is added. It is the memory that is not malloc's.
+        program_memory: input name → resident memory of the recorded program. For these inputs the resident memory of
+            each replay is that predicted for the program: the difference between the program and a replay on the
+            program's malloc is added, for each metric its own. It is the memory that is not malloc's.
+
+    Attributes:
+        misfits: input name → how far the replay on the program's malloc is from the recording
+            (`program_memory.misfit`), of the inputs made ready so far.
     """
 
     def __init__(
@@ -46,15 +47,16 @@ class Replays:
         options: MeterOptions,
         environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
-        program_peaks: Mapping[str, int] | None = None,
+        program_memory: Mapping[str, ProgramMemory] | None = None,
     ) -> None:
         self.workload = workload
         self.traces = traces
         self.options = options
         self.environ = environ
         self.folder = folder
-        self.program_peaks = dict(program_peaks or {})
-        self._outside_malloc: dict[str, float] = {}  # input name → bytes to add to resident memory
+        self.program_memory = dict(program_memory or {})
+        self.misfits: dict[str, float | None] = {}
+        self._outside_malloc: dict[str, dict[str, float]] = {}  # input name → metric → bytes to add
         self._ready: dict[str, Ready] = {}
         self._files = ExitStack()
         self._preparing = threading.Lock()
@@ -75,15 +77,14 @@ class Replays:
             stop: ends the replay early when another thread sets it.
         """
         self.prepare(input_)  # only now: all replays of an input may be stored already
-        outcome = self._replay(input_, env, pad, stop)
-        outside = self._outside_malloc.get(input_.name, 0.0)
-        for metric in _RESIDENT:
-            value = outcome.run.metrics.get(metric)
+        replayed = self._replay(input_, env, pad, stop)
+        for metric, outside in self._outside_malloc.get(input_.name, {}).items():
+            value = replayed.run.metrics.get(metric)
             if value is not None:
-                outcome.run.metrics[metric] = value + outside
-        return outcome
+                replayed.run.metrics[metric] = value + outside
+        return Outcome(replayed.run, "", replayed.failure)
 
-    def _replay(self, input_: Input, env: Mapping[str, str], pad: int, stop: threading.Event | None) -> Outcome:
+    def _replay(self, input_: Input, env: Mapping[str, str], pad: int, stop: threading.Event | None) -> Replayed:
         """Replay the prepared trace of an input once. See `run`."""
         ready = self._ready[input_.name]
         environ = os.environ if self.environ is None else self.environ
@@ -95,31 +96,45 @@ class Replays:
             whole["LD_PRELOAD"] = ":".join([*before, loaded])
         replayed = replay_once(ready, self.options, pad_environment(whole, pad), stop=stop)
         replayed.run.metrics.update(replayed.metrics())
-        return Outcome(replayed.run, "", replayed.failure)
+        return replayed
 
     def prepare(self, input_: Input) -> None:
         """Make the trace of an input ready for replays, unless it is."""
         with self._preparing:
             if input_.name not in self._ready:
                 self._ready[input_.name] = self._files.enter_context(ready_of(self.traces[input_.name], self.folder))
-                if input_.name in self.program_peaks:
-                    metrics = self._replay(input_, {}, 0, None).run.metrics
-                    outside = self.program_peaks[input_.name] - (metrics.get("peak_rss_bytes") or math.inf)
-                    self._outside_malloc[input_.name] = max(0.0, outside)
+                if input_.name in self.program_memory:
+                    self._compare_with_recording(input_, self.program_memory[input_.name])
+
+    def _compare_with_recording(self, input_: Input, memory: ProgramMemory) -> None:
+        """Replay on the program's malloc: find the memory that is not malloc's, and how well the replay fits."""
+        replayed = self._replay(input_, {}, 0, None)
+        if replayed.report is None:
+            return
+        metrics = replayed.run.metrics
+
+        def outside(metric: str, bytes_: float) -> float:
+            return max(0.0, bytes_ - (metrics.get(metric) or math.inf))
+
+        at_peak = outside("peak_rss_bytes", memory.peak_bytes)
+        self._outside_malloc[input_.name] = {
+            metric: outside(metric, bytes_) if bytes_ else at_peak for metric, bytes_ in memory.by_metric().items()
+        }
+        self.misfits[input_.name] = misfit(memory, replayed.report)
 
 
 def recorded_replays(
-    workload: Workload, options: MeterOptions, program_peaks: Mapping[str, int] | None = None
+    workload: Workload, options: MeterOptions, program_memory: Mapping[str, ProgramMemory] | None = None
 ) -> Replays:
     """Return replays of a workload of recordings.
 
     Args:
         workload: its inputs are recordings.
         options: how replays are measured.
-        program_peaks: see `Replays`.
+        program_memory: see `Replays`.
     """
     traces = {i.name: trace_of(i) for i in workload.inputs}
-    return Replays(workload, traces, options, program_peaks=program_peaks)
+    return Replays(workload, traces, options, program_memory=program_memory)
 
 
 class ReplayExecutor(Executor):

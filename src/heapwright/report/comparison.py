@@ -20,7 +20,7 @@ from heapwright.report.picture import write_picture
 from heapwright.report.recordings import recording_text, recordings_json
 from heapwright.report.tables import latex_table, markdown_table
 from heapwright.terminal_text import counted, visible
-from heapwright.trace.usual_error import error_sentence, memory_sentence, time_sentence
+from heapwright.trace.usual_error import error_sentence, memory_sentence, misfit_sentence, time_sentence
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,7 +86,7 @@ def recordings_heading(comparison: Comparison, metrics: Sequence[str]) -> list[s
         if first == Path(recordings.reference).name
         else f"Reference: {first}, which was named first.",
         error_sentence(recordings, metrics),
-        *filter(None, [memory_sentence(recordings)]),
+        *filter(None, [misfit_sentence(recordings), memory_sentence(recordings)]),
         *timed,
     ]
 

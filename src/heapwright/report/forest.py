@@ -74,7 +74,7 @@ def _confirmed(view: StudyView, pick: Pick) -> list[Line]:
             METRICS[key].short,
             pick.name,
             (c.ratio, c.low, c.high),
-            f"{percent(c.ratio)} {interval(c)} {c.verdict}",
+            f"{percent(c.ratio)} {interval(c)} {c.verdict_text}",
         )
         for key in view.objectives
         if (c := pick.confirmed.get(key)) is not None

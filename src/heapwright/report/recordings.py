@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from heapwright.metrics import show_bytes, show_count
 from heapwright.study.view import StudyView
 from heapwright.terminal_text import counted
 from heapwright.trace.recordings import Recording, Recordings
-from heapwright.trace.usual_error import error_sentence, usual_errors
+from heapwright.trace.usual_error import INTERVAL_PAGE, error_sentence, half_width, usual_errors
 
 
 def recordings_json(recordings: Recordings, metrics: Sequence[str] = ()) -> dict[str, Any]:
@@ -21,13 +22,23 @@ def recordings_json(recordings: Recordings, metrics: Sequence[str] = ()) -> dict
         metrics: see `usual_error.usual_errors`.
     """
     return {
-        "traces": [{"input": name, **dataclasses.asdict(r)} for name, r in recordings.inputs.items()],
+        "traces": [{"input": name, **_recording_json(r)} for name, r in recordings.inputs.items()],
         "recorded_on": {"reference": recordings.reference, "why": recordings.reference_why},
         "usual_error": {
             "sentence": error_sentence(recordings, metrics),
             "rows": [dataclasses.asdict(row) for row in usual_errors(recordings, metrics)],
+            "half_width": math.expm1(half_width(recordings, "peak_rss_bytes")),
+            "half_width_same_malloc": math.expm1(half_width(recordings, "peak_rss_bytes", same_malloc=True)),
+            "half_width_page": INTERVAL_PAGE,
         },
     }
+
+
+def _recording_json(recording: Recording) -> dict[str, Any]:
+    """Return the facts of a recording without its readings over time."""
+    facts = dataclasses.asdict(dataclasses.replace(recording, memory=None))
+    del facts["memory"]
+    return {**facts, "mean_resident_bytes": recording.memory.mean_bytes if recording.memory else None}
 
 
 def recording_text(name: str, recording: Recording) -> str:

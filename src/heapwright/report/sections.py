@@ -196,7 +196,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
             c = best.confirmed.get(key) if best else None
             tested = c is not None and key in view.objectives
             cells.append(
-                {"change": percent(c.ratio), "interval": interval(c), "verdict": c.verdict if tested else ""}
+                {"change": percent(c.ratio), "interval": interval(c), "verdict": c.verdict_text if tested else ""}
                 if c is not None
                 else {"change": "", "interval": "", "verdict": ""}
             )
@@ -271,7 +271,7 @@ def _rows(view: StudyView, confirmed: Mapping[str, Confirmation]) -> list[dict[s
                 "ratio": f"{c.ratio:.3f}",
                 "change": percent(c.ratio) if c.high < _AS_FACTOR else f"×{c.ratio:.3g}",
                 "interval": interval(c) if c.high < _AS_FACTOR else f"[×{c.low:.3g}, ×{c.high:.3g}]",
-                "verdict": c.verdict if key in view.objectives else "",
+                "verdict": c.verdict_text if key in view.objectives else "",
                 "p": "" if c.p is None else "< 0.001" if c.p < 0.001 else f"{c.p:.3f}",
                 "pairs": c.pairs,
             }

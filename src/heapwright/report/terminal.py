@@ -299,7 +299,7 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
             if c is None:
                 continue
             metric, style = METRICS[key], _STYLES[c.verdict]
-            verdict = Text(c.verdict, style)
+            verdict = Text(c.verdict_text, style)
             values = [metric.show(c.default_median), metric.show(c.pick_median)][-len(medians) :]
             table.add_row(label, metric.short, *values, percent(c.ratio), interval(c), verdict)
             label = ""

@@ -19,6 +19,7 @@ from heapwright.units import percent
 RANK = 0.6  # replays are not used if Spearman's correlation is below this
 FAITHFUL = 0.03  # a replay is called faithful if its memory is at most so far from the program's
 _MIN_PAIRS = 5
+_MIN_SHOWN_PAIRS = 10  # Fisher's bound is too narrow for fewer: by chance 1 in 120 orders of five settings is perfect
 _MIN_RELIABILITY = 0.3
 
 
@@ -178,7 +179,9 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     Two measurements of one quantity correlate by at most the square root of their reliability, which is the share of
     their variance that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). If
     hardly any variance is signal, and the replays show no differences either, there is nothing to rank. A verdict for
-    or against the replays needs the whole 95 % bound on its side; otherwise the replays are not refuted, no more.
+    or against the replays needs the whole 95 % bound on its side; otherwise the replays are not refuted, no more. For
+    the replays speaks only the rank as measured, of at least `_MIN_SHOWN_PAIRS` settings: a correction for much noise
+    makes a thin rank large.
     """
     pairs = [(p.cost(metric) or 0.0, f.cost(metric) or 0.0) for p, f in both]
     if len(pairs) < _MIN_PAIRS:
@@ -195,8 +198,9 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     ranks = [mean_ranks(side).tolist() for side in zip(*pairs, strict=True)]
     rank = statistics.correlation(*ranks) if spread and replay_spread else 0.0
     corrected = rank / max(reliability, _MIN_RELIABILITY) ** 0.5
-    low, high = _bounds(corrected, len(pairs))
-    return Agreement(metric, pairs, rank, "holds" if low >= RANK else "fails" if high < RANK else "unclear")
+    holds = len(pairs) >= _MIN_SHOWN_PAIRS and _bounds(rank, len(pairs))[0] >= RANK
+    fails = _bounds(corrected, len(pairs))[1] < RANK
+    return Agreement(metric, pairs, rank, "holds" if holds else "fails" if fails else "unclear")
 
 
 def _bounds(rank: float, pairs: int) -> tuple[float, float]:

@@ -9,13 +9,21 @@ from typing import Any
 
 from heapwright.experiment.candidates import Candidate
 from heapwright.experiment.configuration import DEFAULT, Config
+from heapwright.experiment.stats import Ratio
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.requirement import Requirement
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
 from heapwright.terminal_text import counted
 from heapwright.trace.recordings import Recordings
-from heapwright.trace.usual_error import error_sentence, memory_sentence, time_sentence
+from heapwright.trace.usual_error import (
+    MAX_MISFIT,
+    error_sentence,
+    memory_sentence,
+    misfit_sentence,
+    prediction_interval,
+    time_sentence,
+)
 from heapwright.units import percent, show_budget
 
 PREDICTED = "Predicted by replays, not proven"
@@ -36,9 +44,9 @@ def effect(c: Confirmation) -> str:
     label = METRICS[c.metric].label
     change, low, high = (100 * (x - 1) for x in (c.ratio, c.low, c.high))
     if c.verdict == "better":
-        return f"{label} {-change:.1f}% lower [{-high:.1f}, {-low:.1f}]"
+        return f"{label} {-change:.1f}% lower [{-high:.1f}, {-low:.1f}]".replace("[-", "[−")
     if c.verdict == "worse":
-        return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]"
+        return f"{label} {change:.1f}% higher [{low:.1f}, {high:.1f}]".replace("[-", "[−")
     state = "unchanged" if c.verdict == "same" else "not shown to change"
     if c.verdict == "unproven" and (c.low > 1 or c.high < 1):
         state = "not proven to change"
@@ -75,6 +83,7 @@ def pick_claim(
     if replays:
         shown = {m: confirmed[m] for m in objectives if m in confirmed}
         what = "replays" if inputs == 1 else "recordings, replayed"
+        what += " and from the error of such predictions"
         text = pick_claim(shown, objectives, inputs, margin, what, False, earlier_looks)
         return f"{PREDICTED}: {text[:1].lower() if not text.startswith('CPU') else text[:1]}{text[1:]}"
     tested = [confirmed[m] for m in objectives if m in confirmed]
@@ -153,6 +162,34 @@ def with_time_objection(picks: Mapping[PickName, Pick], objectives: Sequence[str
             why = f"{effect(worse[0])}, for time in calls of malloc whose share of the program's time no replay tells"
             found[name] = dataclasses.replace(pick, objection=why)
     return found
+
+
+def predicted_for_program(
+    confirmed: Mapping[int, Mapping[str, Confirmation]], configs: Mapping[int, Config], recordings: Recordings | None
+) -> dict[int, dict[str, Confirmation]]:
+    """Confirmations of replays with the intervals of the program. The verdicts stay those of the replays.
+
+    Args:
+        confirmed: number of a configuration → metric → confirmation by pairs of replays.
+        configs: configurations by number.
+        recordings: the recordings; None for runs of the program, whose intervals stay.
+    """
+
+    def widened(c: Confirmation, allocator: str) -> Confirmation:
+        if recordings is None:
+            return c
+        ratio = prediction_interval(recordings, c.metric, Ratio(c.ratio, c.low, c.high), allocator)
+        return dataclasses.replace(c, low=ratio.low, high=ratio.high)
+
+    return {id_: {m: widened(c, configs[id_].allocator) for m, c in found.items()} for id_, found in confirmed.items()}
+
+
+def with_misfit_objection(picks: Mapping[PickName, Pick], recordings: Recordings) -> dict[PickName, Pick]:
+    """The picks of a study of recordings, with an objection if replays miss what the recording itself measured."""
+    if recordings.misfit <= MAX_MISFIT:
+        return dict(picks)
+    why = misfit_sentence(recordings).rstrip(".")
+    return {name: dataclasses.replace(pick, objection=f"{why[:1].lower()}{why[1:]}") for name, pick in picks.items()}
 
 
 def is_proven(pick: Pick, objectives: Sequence[str]) -> bool:
@@ -281,7 +318,8 @@ def prediction_claim(claim: str, recordings: Recordings, study: str, objectives:
         gain: whether a gain is predicted.
     """
     timed = [time_sentence()] if any(METRICS[m].kind == "time" for m in objectives) else []
-    error = " ".join(filter(None, [error_sentence(recordings, objectives), memory_sentence(recordings)]))
+    sentences = [error_sentence(recordings, objectives), misfit_sentence(recordings), memory_sentence(recordings)]
+    error = " ".join(filter(None, sentences))
     if not gain:
         return " ".join([claim, "Every run was a replay of a recording.", error, *timed])
     command = shlex.join(["heapwright", "verify", study])

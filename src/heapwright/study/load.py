@@ -24,12 +24,14 @@ from heapwright.study.claim import (
     headline,
     pick_claim,
     predicted_effect,
+    predicted_for_program,
     prediction_claim,
     proven_by,
     single_claim,
     study_claim,
     tree_sentence,
     unmet_claim,
+    with_misfit_objection,
     with_time_objection,
     with_verdict,
 )
@@ -163,7 +165,7 @@ def view_of(store: Store) -> StudyView:
     part = prefix.shown() if prefix else ""
     inputs = _test_inputs(meta.identity)
     basis = ClaimBasis(inputs, options.margin, part, recordings is not None, meta.earlier_looks)
-    picks, usual, dropped = _confirmed_rows(store, runs, configs, evaluations, basis)
+    picks, usual, dropped = _confirmed_rows(store, runs, configs, evaluations, basis, recordings)
     return StudyView(
         path=str(store.path),
         created=meta.created,
@@ -274,12 +276,14 @@ def _confirmed_rows(
     configs: dict[int, Config],
     evaluations: list[Evaluation],
     basis: ClaimBasis,
+    recordings: Recordings | None,
 ) -> tuple[dict[PickName, Pick], dict[str, Reference], list[str]]:
     """The picks and the rows of usual advice with their confirmation, and a sentence about each dropped pick."""
     meta, options = store.meta, store.meta.study_options
     start = store.phase_start(Phase.CONFIRM)
     fresh = [r for r in runs if r.phase == Phase.CONFIRM and r.block >= (start.first if start else 0)]
-    confirmed = judge_pairs(fresh, configs, 1, options, meta.earlier_looks)
+    judged = judge_pairs(fresh, configs, 1, options, meta.earlier_looks)
+    confirmed = predicted_for_program(judged, configs, recordings)
     picks = _picks(store, evaluations, confirmed, options, basis)
     usual = _references(store, confirmed, options, basis)
     requires, tested = requirements_of(options), gather(fresh, configs, 1)
@@ -290,8 +294,9 @@ def _confirmed_rows(
         failed = {id_: c.failure for id_, c in tested.items() if c.failure}
         picks, dropped = final_picks(picks, usual, aims_of(options), failed)
         picks = with_objection(picks, chosen_prefix(store))
-        if basis.replays:
-            picks = with_verdict(with_time_objection(picks, options.objectives), meta.verified)
+        if recordings is not None:
+            picks = with_misfit_objection(with_time_objection(picks, options.objectives), recordings)
+            picks = with_verdict(picks, meta.verified)
     return with_evidence(picks, store, runs, fresh, options), usual, dropped
 
 

@@ -73,6 +73,12 @@ class Confirmation:
     pick_median: float
     note: str = ""
 
+    @property
+    def verdict_text(self) -> str:
+        """The verdict for people; that of replays, if the wider interval of the program does not show it."""
+        unsure = (self.verdict == "better" and self.high >= 1) or (self.verdict == "worse" and self.low <= 1)
+        return f"{self.verdict} in replays" if unsure else self.verdict
+
 
 @dataclass(frozen=True)
 class Dropped:

@@ -47,6 +47,20 @@ class Curve(msgspec.Struct):
     peak_bytes: list[int]
 
 
+class ResidentCurve(msgspec.Struct):
+    """Readings of the process's resident memory over the trace, in bytes: columns of equal length, at most 1,024 rows.
+
+    Attributes:
+        files_bytes: the part in files and shared memory; None in old traces.
+        heap_bytes: malloc's part; None where it was not measured.
+    """
+
+    time_s: list[float] = []
+    resident_bytes: list[int] = []
+    files_bytes: list[int | None] = []
+    heap_bytes: list[int | None] = []
+
+
 class Split(msgspec.Struct):
     """A reading of the process's resident memory, divided into parts that add up to it (bytes).
 
@@ -162,6 +176,8 @@ class Info(msgspec.Struct):
     phases: list[str]
     loss: Loss
     sample: SampleEstimates | None = None
+    forked: bool = False
+    resident_curve: ResidentCurve = msgspec.field(default_factory=ResidentCurve)
 
 
 def read_info(trace: Path) -> tuple[Info, dict[str, Any]]:

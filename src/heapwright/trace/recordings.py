@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ from heapwright.files import file_sha256
 from heapwright.trace.info import nothing_in, read_info
 from heapwright.trace.model import WindowsModel, load_model, synthesise
 from heapwright.trace.pack import native_program, need_trace
+from heapwright.trace.program_memory import ProgramMemory, program_memory
 from heapwright.trace.replay import Ready, make_ready
 from heapwright.workload.model import Input, Output, Workload, WorkloadFile
 
@@ -46,6 +47,10 @@ class Recording:
         held_out: whether the search does not use it.
         sha256: of the file, in hex.
         peak_resident_bytes: the program's peak resident memory by its own readings; 0 if there are none.
+        forked: whether the process began as a fork, with memory of its parent that no replay has.
+        memory: the program's resident memory over time; None if there are no readings.
+        misfit: how far a replay on the recorded malloc was from these readings (`program_memory.misfit`); None if that
+            is not known.
     """
 
     path: str
@@ -59,6 +64,9 @@ class Recording:
     held_out: bool = False
     sha256: str = ""
     peak_resident_bytes: int = 0
+    forked: bool = False
+    memory: ProgramMemory | None = None
+    misfit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,15 +96,25 @@ class Recordings:
         return any(r.threads > 1 for r in self.inputs.values())
 
     @property
-    def program_peaks(self) -> dict[str, int]:
-        """Input name → peak resident memory of the recorded program (bytes), if a replay can have its malloc."""
+    def program_memory(self) -> dict[str, ProgramMemory]:
+        """Input name → resident memory of the recorded program, if a replay can have its malloc."""
         if self.own_malloc and self.reference == "glibc":  # replays have another malloc than the program
             return {}
         return {
-            name: r.peak_resident_bytes
+            name: r.memory or ProgramMemory(r.peak_resident_bytes)
             for name, r in self.inputs.items()
             if r.peak_resident_bytes and _replays_have(r.allocator)
         }
+
+    def note_misfits(self, misfits: Mapping[str, float | None]) -> None:
+        """Keeps the misfits of inputs that were replayed on the recorded malloc."""
+        for name, misfit in misfits.items():
+            self.inputs[name] = replace(self.inputs[name], misfit=misfit)
+
+    @property
+    def misfit(self) -> float:
+        """The largest known misfit of a recording; 0 if none is known."""
+        return max((r.misfit or 0.0 for r in self.inputs.values()), default=0.0)
 
     @property
     def kinds(self) -> list[RecordingKind]:
@@ -214,6 +232,8 @@ def read_recording(path: Path, held_out: bool = False) -> Recording:
         held_out,
         file_sha256(path),
         info.peak_resident_bytes or 0,
+        info.forked,
+        program_memory(info),
     )
 
 

@@ -1,15 +1,19 @@
 """States the error that predictions by replays have had, by the kind of the recording and the program's threads.
 
-`USUAL` is the only table. Its figures are those of the pages in docs/results that it names;
-tests/trace/test_usual_error.py compares them.
+The tables are `USUAL`, of whole distributions of errors, and `HALF_WIDTHS`, from which the interval of a prediction is
+made. Their figures are those of the pages in docs/results that they name; tests/trace/test_usual_error.py compares
+them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from heapwright.experiment.stats import Ratio
 from heapwright.metrics import METRICS
+from heapwright.trace.program_memory import ProgramMemory
 from heapwright.trace.recordings import RecordingKind, Recordings
 
 # Rank correlation of changes of CPU time: of those above noise, and of all.
@@ -65,6 +69,28 @@ USUAL: tuple[UsualError, ...] = (
 _NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "samples", "model": "models"}
 
 
+# Half of the 95 % interval of a predicted change of resident memory, in per cent of the program's memory: the largest
+# error of any program that was compared (tools/prediction_errors.py). Keys: the kind of the recording; whether the
+# program has several threads or is one of several processes; whether the change is by settings of the malloc that it
+# was recorded on, and not by another malloc.
+HALF_WIDTHS: dict[tuple[RecordingKind, bool, bool], float] = {
+    ("complete", False, True): 13,
+    ("complete", False, False): 13,
+    ("complete", True, True): 14,
+    ("complete", True, False): 23,
+    ("sample", False, True): 15,
+    ("sample", False, False): 15,
+    ("sample", True, True): 14,
+    ("sample", True, False): 75,
+    ("model", False, True): 15,
+    ("model", False, False): 15,
+    ("model", True, True): 14,
+    ("model", True, False): 75,
+}
+INTERVAL_PAGE = "docs/results/predictions.md"
+MAX_MISFIT = 0.15  # if the replay on the recorded malloc misses the recording by more, it predicts nothing
+_TELLING_MISFIT = 0.03
+
 MEASURED_RATE = 64  # docs/results/sample.md measures samples of 1 object in so many
 
 
@@ -105,16 +131,68 @@ def error_sentence(recordings: Recordings, metrics: Collection[str] = ()) -> str
     return " ".join(sentences)
 
 
-def memory_sentence(recordings: Recordings) -> str:
-    """Returns a sentence about recordings without the program's whole memory; empty if all tell it."""
-    lacking = [name for name in recordings.inputs if name not in recordings.program_peaks]
-    if not lacking:
+def half_width(recordings: Recordings, metric: str, same_malloc: bool = False) -> float:
+    """Returns half of the 95 % interval of a predicted change, as a log ratio; 0 for metrics without one.
+
+    It is the error of such predictions, and on top of it the misfit of these recordings.
+
+    Args:
+        recordings: the recordings.
+        metric: key of the metric.
+        same_malloc: whether the change is by settings of the malloc that the program was recorded on.
+    """
+    if metric not in ProgramMemory().by_metric():
+        return 0.0
+    several = recordings.threads or any(r.forked for r in recordings.inputs.values())
+    usual = max(HALF_WIDTHS[kind, several, same_malloc] for kind in recordings.kinds)
+    return math.log1p(usual / 100) + math.log1p(recordings.misfit)
+
+
+def prediction_interval(recordings: Recordings, metric: str, ratio: Ratio, allocator: str) -> Ratio:
+    """Returns a ratio of replays with the interval of the program's ratio: wider by the error of predictions.
+
+    Args:
+        recordings: the recordings.
+        metric: key of the metric.
+        ratio: of replays, with the interval of their noise; NaN if that is not known.
+        allocator: name of the allocator whose change it is.
+    """
+    half = half_width(recordings, metric, allocator == recordings.reference)
+    low, high = (ratio.value if half and math.isnan(end) else end for end in (ratio.low, ratio.high))
+    return Ratio(ratio.value, low * math.exp(-half), high * math.exp(half))
+
+
+def misfit_sentence(recordings: Recordings) -> str:
+    """Returns a sentence about recordings that their own replay misses; empty if none is missed by much."""
+    worst = recordings.misfit
+    if worst < _TELLING_MISFIT:
         return ""
-    known = "no recording tells" if len(lacking) == len(recordings.inputs) else f"{', '.join(lacking)} does not tell"
+    name = next(name for name, r in recordings.inputs.items() if r.misfit == worst)
+    then = "so it predicts nothing" if worst > MAX_MISFIT else "and the intervals are wider by that"
     return (
+        f"On the recorded malloc, the replay of {name} misses the memory that was measured in the recording by"
+        f" {100 * worst:.0f}% of the program's peak, {then}."
+    )
+
+
+def memory_sentence(recordings: Recordings) -> str:
+    """Returns sentences about recordings without the whole memory of the program; empty if all tell it."""
+    forked = [name for name, r in recordings.inputs.items() if r.forked]
+    one_of_several = (
+        f"The prediction is for the process of {', '.join(forked)} alone, which was forked: memory of its parent"
+        " counts as constant, and the memory of all processes together changes by another share."
+        if forked
+        else ""
+    )
+    lacking = [name for name in recordings.inputs if name not in recordings.program_memory]
+    if not lacking:
+        return one_of_several
+    known = "no recording tells" if len(lacking) == len(recordings.inputs) else f"{', '.join(lacking)} does not tell"
+    replays_only = (
         f"Changes of memory are those of the replay, because {known} how much memory the program has besides malloc's;"
         " the program's memory changes by a smaller share."
     )
+    return " ".join(filter(None, [replays_only, one_of_several]))
 
 
 def time_sentence() -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 
 import msgspec
 
@@ -100,6 +100,8 @@ class Session:
         self.progress = progress
         self.recordings = recorded[0] if recorded else None
         self._replays = recorded[1] if recorded else None
+        stored = (store.meta.recordings or {}).get("inputs", {})
+        self._keep_recordings({name: recording.get("misfit") for name, recording in stored.items()})
         only = self.allocators[0] if len(self.allocators) == 1 else None
         base = workload.base_environment()  # the program's environment before any setting of ours
         first = only or (reference_allocator(self.recordings) if self.recordings else None)
@@ -208,6 +210,13 @@ class Session:
         if self._replays is not None:
             for input_ in self.workload.inputs:
                 self._replays.prepare(input_)
+            self._keep_recordings(self._replays.misfits)
+
+    def _keep_recordings(self, misfits: Mapping[str, float | None]) -> None:
+        """Store the facts of the recordings, with how far replays on the recorded malloc are from them."""
+        if self.recordings is not None:
+            self.recordings.note_misfits({k: v for k, v in misfits.items() if k in self.recordings.inputs})
+            self.store.update(recordings=asdict(self.recordings))
 
     def as_run(self, allocator: Allocator) -> Allocator:
         """The allocator as it is preloaded: for recordings of a program with a malloc of its own, glibc is, too."""
