@@ -41,6 +41,7 @@ PACKAGES = {
     "awk": "mawk",
     "bash": "bash",
     "busybox": "busybox-static",
+    "bwrap": "bubblewrap",
     "cargo": "cargo",
     "ccache": "ccache",
     "chromedriver": "chromium-driver",

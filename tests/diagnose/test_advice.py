@@ -16,6 +16,9 @@ def test_little_private_memory_is_too_small_to_matter() -> None:
         resident=40 * MIB, files=40 * MIB - SMALL_BYTES + 1, private=SMALL_BYTES - 1, free=SMALL_BYTES - 1
     )
     assert advise(small).kind == "small"
+    assert advise(small).sentence == (
+        "Of 40.0 MiB resident, only 16.0 MiB is private memory: no malloc can save more than that"
+    )
     assert advise(small).steps == ()
     assert advise(small._replace(private=SMALL_BYTES)).kind == "free"
 

@@ -322,7 +322,8 @@ def test_a_search_that_only_replays_had_time_for_is_one() -> None:
     needs = {"searched": 0.0, "run_s": 1.2, "pairs": 7.0, "seconds": 17.0}
     none = study_claim({}, ["cpu_s"], True, needs)
     assert none == (
-        "Nothing is proven: the time budget left no time to search (one run takes about 1.20 s). Give a larger --budget."
+        "Nothing is proven: the time budget left no time to search (one run takes about 1.20 s)."
+        " Give a larger --budget."
     )
     some = study_claim({}, ["cpu_s"], True, {**needs, "unmeasured": 6.0})
     assert some == (

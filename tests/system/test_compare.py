@@ -257,3 +257,15 @@ def test_an_allocator_compared_with_itself(heapwright: Heapwright, program: Call
 def test_bad_input_is_refused_in_one_line(words: list[str], message: str, heapwright: Heapwright) -> None:
     done = heapwright("compare", *words, "--", "true")
     assert (done.status, done.out, done.err) == (2, "", f"heapwright: {message}\n")
+
+
+def test_the_loaders_lines_in_a_sandbox_are_no_output(heapwright: Heapwright) -> None:
+    """In a read-only sandbox the loader writes the bindings that it is asked for to the program's stdout."""
+    bwrap = needs.command("bwrap")
+    command = [bwrap, "--ro-bind", "/", "/", "sort", "/etc/passwd"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        needs.machine_cannot("make a sandbox")
+    words = ("compare", "-n", "2", "--allocators", "glibc,exgen", "--timeout", "9", "--json", "-")
+    done = heapwright(*words, "--", *command)
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["warnings"] == []

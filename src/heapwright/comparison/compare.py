@@ -227,15 +227,19 @@ class Comparer:
             row.allocator = dataclasses.replace(row.allocator, version=library_version(others[0]), path=others[0])
 
     def _warm(self, row: Row, input_: Input) -> Bindings:
-        """Make a run that is not counted, and return the bindings that the loader made."""
+        """Make a run that is not counted, and return the bindings that the loader made.
+
+        The loader writes them to the program's stdout if it cannot make a file, as in a read-only sandbox. So the
+        output of this run says nothing.
+        """
         outcome, found = run_with_bindings(self._executor, input_, self._environment(row))
-        self._count_warm_up(row, input_, outcome)
+        self._count_warm_up(row, input_, outcome, output=False)
         return found
 
-    def _count_warm_up(self, row: Row, input_: Input, outcome: Outcome) -> None:
+    def _count_warm_up(self, row: Row, input_: Input, outcome: Outcome, output: bool = True) -> None:
         self.progress.ran(True)
         self._warmed.add((row.allocator.name, input_.name))
-        self._judge_outcome(row, input_, outcome)
+        self._judge_outcome(row, input_, outcome, output)
 
     def _warm_up(self, row: Row) -> None:
         for input_ in self.workload.inputs if not row.failure else ():
@@ -247,8 +251,8 @@ class Comparer:
                 self._check_takeover(row, input_)
             if row.failure:
                 return
-        if row is self.rows[0] and not self.options.timeout:
-            self._set_timeout()
+        if row is self.rows[0]:
+            self._run_reference_again()
 
     def _check_takeover(self, row: Row, input_: Input) -> None:
         """Make runs in which the loader tells whether the allocator is loaded.
@@ -266,18 +270,18 @@ class Comparer:
             self._own_malloc = others_than(row.allocator.preload, found)
             self._check_takeover(row, input_)
 
-    def _set_timeout(self) -> None:
-        """Set the timeout from second runs of the reference: the first may have read files from a cold disk."""
+    def _run_reference_again(self) -> None:
+        """Learn the output from second runs of the reference, and the time limit: the first may have read a cold disk."""
         walls = []
         for input_ in self.workload.inputs:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
             self._judge_outcome(self.rows[0], input_, outcome)
             walls.append(outcome.run.metrics["wall_s"] or 0.0)
-        limit = time_limit(walls, self.workload)
+        limit = self.options.timeout or time_limit(walls, self.workload)
         self._executor.options = dataclasses.replace(self.options, timeout=limit)
 
-    def _judge_outcome(self, row: Row, input_: Input, outcome: Outcome) -> None:
-        """Judge an outcome's success and output. A failure of the reference ends the comparison."""
+    def _judge_outcome(self, row: Row, input_: Input, outcome: Outcome, output: bool = True) -> None:
+        """Judge an outcome's success and, unless told otherwise, output. A failure of the reference ends it all."""
         reference = row is self.rows[0]
         if outcome.failure and reference:
             how = "by itself" if row.allocator.name == DEFAULT else f"under {row.allocator.name}, the reference"
@@ -287,7 +291,7 @@ class Comparer:
                 step = f"{own}: leave out --allocators, or name other allocators{f'; {step}' if step else ''}"
             raise HeapwrightError(f"the command fails {how}: {outcome.failure}", step)
         row.failure = row.failure or outcome.failure
-        if row.failure:
+        if row.failure or not output:
             return
         if reference:
             self._outputs.learn(input_.name, outcome.digest)

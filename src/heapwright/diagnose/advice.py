@@ -135,7 +135,7 @@ def advise(found: AdviceFigures) -> Advice:
     of = f"Of {show_bytes(found.resident)} resident"
     if found.private < SMALL_BYTES:
         return Advice(
-            "small", f"{of}, only {show_bytes(found.private)} is private memory: too little for malloc to matter"
+            "small", f"{of}, only {show_bytes(found.private)} is private memory: no malloc can save more than that"
         )
     free, spare = found.free, found.runtime_free
     managed_most = found.managed and found.managed_resident >= MAJOR_SHARE * found.resident
