@@ -89,7 +89,7 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
     from heapwright.cluster.pool import Pool
     from heapwright.cluster.settings import Settings
     from heapwright.cluster.transport import needs_of
-    from heapwright.experiment.blocks import Blocks
+    from heapwright.interleaving.blocks import Blocks
     from heapwright.measure.meter import MeterOptions
     from heapwright.report.progress import SilentProgress
     from heapwright.study.store import open_writable_study

@@ -24,8 +24,8 @@ from heapwright.cluster.dask_runner import DaskMachines
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, Work
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import Job, Work
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.model import Input, Workload, WorkloadFile
 

@@ -20,7 +20,7 @@ import msgspec
 from heapwright.campaign.analysis import Analysis, a12, analyse, rank_sum_p, read_search
 from heapwright.campaign.definition import load_definition, searches_of
 from heapwright.campaign.run import is_done
-from heapwright.experiment.stats import ALPHA, holm
+from heapwright.interleaving.stats import ALPHA, holm
 from heapwright.report.experiment import quality_name, ranks_text
 from heapwright.report.tables import markdown_table
 from heapwright.search.auto import CMAES_FROM, GP_UP_TO

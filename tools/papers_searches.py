@@ -34,10 +34,10 @@ from papers_tables import workloads
 from heapwright.campaign.analysis import a12, rank_sum_p
 from heapwright.campaign.definition import load_definition, searches_of
 from heapwright.campaign.run import is_done
-from heapwright.experiment.configuration import DEFAULT_ID
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.stats import ALPHA, holm
 from heapwright.files import write_whole
+from heapwright.interleaving.configuration import DEFAULT_ID
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.stats import ALPHA, holm
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.tables import markdown_table
 from heapwright.study.store import read_study

@@ -24,7 +24,7 @@ from heapwright.cluster.dask_runner import DaskMachines
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
-from heapwright.experiment.runner import Job, Work
+from heapwright.interleaving.runner import Job, Work
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile

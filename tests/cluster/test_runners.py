@@ -18,8 +18,8 @@ from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Runner, Work
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import Job, JobResult, LocalMachine, Machines, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from matplotlib.container import ErrorbarContainer
 
 from heapwright.comparison.bench_results import derive
-from heapwright.experiment.stats import Ratio
+from heapwright.interleaving.stats import Ratio
 from heapwright.report.benchmark_plots import figures, write_plots
 from heapwright.report.benchmarks import (
     cell_failures,

@@ -7,8 +7,8 @@ import itertools
 import random
 from typing import Any
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.stats import Ratio, Summary, Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.stats import Ratio, Summary, Verdict
 from heapwright.metrics import NUMERIC
 from heapwright.study.axes import SweptAxis
 from heapwright.study.claim import pick_claim, study_claim

@@ -13,9 +13,9 @@ import pytest
 
 from heapwright.cli.common import write_json
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.stats import Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import Verdict
 from heapwright.report.study_json import tune_json
 from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
 from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from heapwright.allocators.registry import Allocator
 from heapwright.cli.landscape import parse_ranges, parse_size
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.progress import Progress
+from heapwright.interleaving.progress import Progress
 from heapwright.report.html import write_report
 from heapwright.report.landscape import landscape_lines
 from heapwright.report.progress import SilentProgress

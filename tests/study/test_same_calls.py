@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.configuration import Config
 from heapwright.study import agreement
 from heapwright.tuning import proxy, same_calls
 from heapwright.tuning.same_calls import compare_calls, judge_calls

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from heapwright.errors import UsageError
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.records import StoredRun
 from heapwright.report.html import render_report
 from heapwright.report.study_json import tune_json
 from heapwright.report.terminal import how_searched, print_summary, quality_text

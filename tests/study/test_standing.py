@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.stats import Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.stats import Verdict
 from heapwright.study.claim import headline
 from heapwright.study.policy import Aims
 from heapwright.study.standing import final_picks

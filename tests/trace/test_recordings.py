@@ -14,7 +14,7 @@ import pytest
 
 from heapwright.allocators.registry import find_allocators, library_folder
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.replays import ReplayExecutor, Replays, recorded_replays
+from heapwright.interleaving.replays import ReplayExecutor, Replays, recorded_replays
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.model import fit, to_text
 from heapwright.trace.recordings import (
@@ -95,7 +95,7 @@ def test_a_malloc_that_a_program_is_linked_with_stays_loaded(
         seen.append(env["LD_PRELOAD"])
         return replay_once(ready, options, env, stop=stop)
 
-    monkeypatch.setattr("heapwright.experiment.replays.replay_once", replay)
+    monkeypatch.setattr("heapwright.interleaving.replays.replay_once", replay)
     exgen = library_folder() / "libexgen.so"
     for trace, stays in ((tmp_path / "linked.hwt", [library]), (traces / "other.hwt", [])):
         workload = recorded_workload([trace])

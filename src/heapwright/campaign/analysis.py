@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import OF_REPLAYS, Phase
-from heapwright.experiment.stats import ALPHA, holm
+from heapwright.interleaving.phases import OF_REPLAYS, Phase
+from heapwright.interleaving.stats import ALPHA, holm
 from heapwright.search.quality import hypervolume_so_far
 from heapwright.study.export import EvaluationRun, evaluation_runs
 from heapwright.study.load import view_of

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.errors import INTERRUPTED, HeapwrightError
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.store import read_study
 

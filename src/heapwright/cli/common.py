@@ -21,7 +21,7 @@ from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
-    from heapwright.experiment.runner import Machines
+    from heapwright.interleaving.runner import Machines
     from heapwright.measure.container import Container
     from heapwright.measure.prefix import Prefix
     from heapwright.report.progress import SilentProgress
@@ -126,7 +126,7 @@ def open_machines(
         ) as machines:
             yield machines
         return
-    from heapwright.experiment.runner import LocalMachine
+    from heapwright.interleaving.runner import LocalMachine
     from heapwright.measure.host import describe_host, differences
 
     kind = ((store.meta.cluster if store else None) or {}).get("kind")

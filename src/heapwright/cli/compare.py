@@ -32,7 +32,7 @@ from heapwright.terminal_text import console, visible, warn
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.comparison.compare import Comparison
-    from heapwright.experiment.replays import Replays
+    from heapwright.interleaving.replays import Replays
     from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
 

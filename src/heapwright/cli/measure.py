@@ -26,7 +26,7 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
-    from heapwright.experiment.stats import Summary
+    from heapwright.interleaving.stats import Summary
     from heapwright.measure.meter import Run
     from heapwright.workload.execute import Outcome
     from heapwright.workload.model import Workload
@@ -142,7 +142,7 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
 
 
 def _summary(runs: list[Run]) -> dict[str, Summary | None]:
-    from heapwright.experiment.stats import summarise
+    from heapwright.interleaving.stats import summarise
     from heapwright.metrics import NUMERIC
 
     values = {m: [v for r in runs if (v := r.metrics[m]) is not None] for m in NUMERIC}

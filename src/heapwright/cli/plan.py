@@ -21,7 +21,7 @@ from heapwright.terminal_text import say
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.cluster.job_files import FileMachines, JobPlan
-    from heapwright.experiment.runner import Machines
+    from heapwright.interleaving.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Workload
 

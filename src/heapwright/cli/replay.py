@@ -15,7 +15,7 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, counted, tell, warn
 
 if TYPE_CHECKING:
-    from heapwright.experiment.stats import Summary
+    from heapwright.interleaving.stats import Summary
     from heapwright.trace.replay import Operations, Ready, Replayed
 
 _EPILOG = """\
@@ -143,7 +143,7 @@ def _warn_of_another(measured: list[str], recorded: str) -> None:
 def _show(
     args: argparse.Namespace, ready: Ready, done: list[Replayed], allocator: str, base: dict[str, float] | None
 ) -> None:
-    from heapwright.experiment.stats import summarise
+    from heapwright.interleaving.stats import summarise
     from heapwright.metrics import NUMERIC
     from heapwright.trace.base import predict
 

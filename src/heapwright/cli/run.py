@@ -13,7 +13,7 @@ from heapwright.cli.common import add_pick_option, add_workload_option, read_inp
 from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
-    from heapwright.experiment.configuration import Config
+    from heapwright.interleaving.configuration import Config
     from heapwright.workload.program import ProgramIdentity
 
 _EPILOG = """\

@@ -47,7 +47,7 @@ from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
-    from heapwright.experiment.replays import Replays
+    from heapwright.interleaving.replays import Replays
     from heapwright.study.view import StudyView
     from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload

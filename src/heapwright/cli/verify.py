@@ -28,7 +28,7 @@ from heapwright.files import write_whole
 from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
-    from heapwright.experiment.configuration import Config
+    from heapwright.interleaving.configuration import Config
     from heapwright.study.view import Pick, StudyView
     from heapwright.tuning.verification import Verification
     from heapwright.workload.model import Workload
@@ -260,7 +260,7 @@ def _verified(
 
 def _default_now(view: StudyView) -> tuple[Config, list[str]]:
     """Return the default to compare with, and notes: for a study of recordings, the program as it is."""
-    from heapwright.experiment.configuration import DEFAULT
+    from heapwright.interleaving.configuration import DEFAULT
 
     if view.recordings is None or view.default.allocator != DEFAULT:
         return view.default, []

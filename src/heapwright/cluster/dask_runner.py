@@ -27,8 +27,8 @@ from heapwright.cluster.transport import (
     replays_recipe,
 )
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.runner import JobResult, Runner, RunsInputs, Work
+from heapwright.interleaving.replays import ReplayExecutor, Replays
+from heapwright.interleaving.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
@@ -48,7 +48,7 @@ class _Block:
 
 
 class DaskRunner:
-    """Runs blocks on a cluster; see experiment.runner.Runner.
+    """Runs blocks on a cluster; see interleaving.runner.Runner.
 
     Args:
         pool: the workers.
@@ -203,7 +203,7 @@ class _Numbers:
 
 
 class DaskMachines:
-    """The machines of a cluster; see experiment.runner.Machines.
+    """The machines of a cluster; see interleaving.runner.Machines.
 
     Args:
         pool: the workers.

@@ -6,7 +6,7 @@
 
     DIR/plan.json                 the command, its directory, the recipe, the names of the blocks
     DIR/traces/HASH.hwt           traces to replay
-    DIR/NAME.json                 a block (experiment.runner.Work); NAME is the hash of recipe and block
+    DIR/NAME.json                 a block (interleaving.runner.Work); NAME is the hash of recipe and block
     DIR/NAME.result.json          its results (transport.Finished)
 
 A study is a pure function of its options and its stored results. Therefore both `plan` and `collect` run the study's
@@ -40,9 +40,9 @@ from heapwright.cluster.transport import (
     unmet_requirements,
 )
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.files import write_whole
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
 from heapwright.study.store import Store
 from heapwright.workload.execute import Executor

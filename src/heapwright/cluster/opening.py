@@ -15,7 +15,7 @@ from heapwright.cluster.dask_runner import DaskMachines, search_word
 from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import read_settings
 from heapwright.cluster.transport import check_texts, needs_of
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.study.store import Store
 from heapwright.workload.model import Workload
 

@@ -1,4 +1,4 @@
-"""Serialises as JSON how to run blocks (Recipe), a block (experiment.runner.Work) and its results (Finished).
+"""Serialises as JSON how to run blocks (Recipe), a block (interleaving.runner.Work) and its results (Finished).
 
     study ── Recipe + Work ──►  restore(recipe) runs the work  ── Finished ──►  study
 
@@ -23,10 +23,10 @@ from heapwright import __version__
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.registry import Allocator
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, JobResult, RunsInputs, Work, run_work
 from heapwright.files import file_sha256
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import Job, JobResult, RunsInputs, Work, run_work
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor, Outcome

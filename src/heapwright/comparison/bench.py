@@ -25,11 +25,11 @@ from heapwright.allocators.takeover import judge_takeover
 from heapwright.comparison.bench_results import Cell, derive
 from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.binding_runs import run_with_bindings
-from heapwright.experiment.interleave import random_order, random_pad, run_batches
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, RunsInputs, Work
 from heapwright.files import NATIVE
+from heapwright.interleaving.binding_runs import run_with_bindings
+from heapwright.interleaving.interleave import random_order, random_pad, run_batches
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.runner import Job, JobResult, LocalMachine, Machines, RunsInputs, Work
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
 from heapwright.measure.process_group import ending

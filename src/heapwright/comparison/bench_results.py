@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heapwright.comparison.suite import Benchmark
-from heapwright.experiment.stats import Ratio, log_ratio, ratio_interval
+from heapwright.interleaving.stats import Ratio, log_ratio, ratio_interval
 
 Metrics = dict[str, float | None]
 _ALWAYS = ("wall_s", "cpu_s", "peak_rss_bytes")

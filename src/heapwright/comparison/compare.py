@@ -27,14 +27,14 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.allocators.takeover import Bindings, judge_takeover, others_than
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.binding_runs import run_with_bindings
-from heapwright.experiment.configuration import DEFAULT
-from heapwright.experiment.interleave import random_order, random_pad, run_batches
-from heapwright.experiment.outputs import OutputCheck
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Work
-from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
+from heapwright.interleaving.binding_runs import run_with_bindings
+from heapwright.interleaving.configuration import DEFAULT
+from heapwright.interleaving.interleave import random_order, random_pad, run_batches
+from heapwright.interleaving.outputs import OutputCheck
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.replays import ReplayExecutor, Replays
+from heapwright.interleaving.runner import Job, JobResult, LocalMachine, Machines, Work
+from heapwright.interleaving.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC

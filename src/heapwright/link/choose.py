@@ -98,7 +98,7 @@ def _ours(name: str, request: LinkRequest, options: str, why: str) -> Choice:
 
 
 def _named(name: str, request: LinkRequest, options: str, why: str, left: str = "") -> Choice:
-    from heapwright.experiment.configuration import DEFAULT
+    from heapwright.interleaving.configuration import DEFAULT
 
     if request.secure and f"{name.removesuffix('-secure')}-secure" in OURS:
         name = f"{name.removesuffix('-secure')}-secure"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import COLOUR, FAINT, MARKER, TEXT, figure_of, picture
 from heapwright.report.terminal import interval, ordered_picks

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render_config
 from heapwright.report.embedded import LONG_COMMAND, listed

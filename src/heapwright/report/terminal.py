@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.huge_pages import with_library
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.stats import Summary
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.recordings import recordings_lines
 from heapwright.study.choose import chosen_pick

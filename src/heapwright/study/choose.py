@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
 from heapwright.study.claim import headline, proven_by
 from heapwright.study.view import Pick, PickName, StudyView
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heapwright.experiment.configuration import DEFAULT, Config
+from heapwright.interleaving.configuration import DEFAULT, Config
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult

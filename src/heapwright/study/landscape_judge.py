@@ -12,7 +12,7 @@ runs answer three questions:
 - Is the landscape smooth or rugged? This is asked only if points differ.
 
 A metric of address space changes by whole pages. So σ is at least that of a rounding to pages, and no gain below a page
-is a gain (`experiment.resolution`).
+is a gain (`interleaving.resolution`).
 
 Smoothness, over all pairs of neighbours i, j along an axis, of the log ratios c with mean m and variance v:
 
@@ -36,11 +36,11 @@ from statistics import median
 import msgspec
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.resolution import resolution
-from heapwright.experiment.stats import (
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.resolution import resolution
+from heapwright.interleaving.stats import (
     ALPHA,
     ratio_interval,
     relative_noise,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from heapwright.experiment.stats import (
+from heapwright.interleaving.stats import (
     Ratio,
     Verdict,
 )

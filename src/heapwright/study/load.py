@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun, by_block, metrics_by_input
-from heapwright.experiment.stats import Summary, relative_noise, summarise
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun, by_block, metrics_by_input
+from heapwright.interleaving.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study import agreement
 from heapwright.study.cautions import hazards_of, warnings_of

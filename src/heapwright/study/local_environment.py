@@ -12,7 +12,7 @@ import msgspec
 from heapwright.allocators.space import Param, Space
 from heapwright.allocators.space_spec import SpaceFile, preloading
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import DEFAULT
+from heapwright.interleaving.configuration import DEFAULT
 from heapwright.study.meta import StudyMeta
 
 

@@ -14,7 +14,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
 
     Attributes:
         created: ISO time, UTC. version: of heapwright, that made the study.
-        phase: how far the study is (`experiment.phases.Phase`).
+        phase: how far the study is (`interleaving.phases.Phase`).
         identity: the workload as a JSON-like dict; empty in a file without a study.
         workload_file: absolute path of the workload file; empty for a bare command.
         program: the build of the program (`workload.program.ProgramIdentity`); None in studies of older versions.

@@ -19,7 +19,7 @@ from heapwright.allocators.registry import Allocator, upstream
 from heapwright.allocators.runtimes import shipped_runtimes
 from heapwright.allocators.space_spec import SpaceFile, variable_of, version_trouble
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.measure.cold_pages import cold_sentence, measure_cold_pages
 from heapwright.measure.host import describe_host, differences
 from heapwright.plugins import METHODS_GROUP, plugin_source

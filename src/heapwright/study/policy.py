@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from heapwright.errors import UsageError
-from heapwright.experiment.candidates import Candidate
+from heapwright.interleaving.candidates import Candidate
 from heapwright.metrics import METRICS, find_metric, show_bytes
 from heapwright.search.pareto import LOSS_WEIGHT, weighed
 from heapwright.study.options import MIN_GAIN, Options

@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heapwright.experiment.configuration import DEFAULT
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.configuration import DEFAULT
+from heapwright.interleaving.phases import Phase
 from heapwright.measure.parts import Breakdown, Parts
 from heapwright.metrics import show_count
 from heapwright.study.program import program_of
 from heapwright.study.view import SavingBound
 
 if TYPE_CHECKING:
-    from heapwright.experiment.records import StoredRun
+    from heapwright.interleaving.records import StoredRun
     from heapwright.study.store import Store
 
 MIN_WORTHWHILE_SHARE = 0.03  # a smaller share is not worth a search

@@ -25,8 +25,8 @@ from heapwright.allocators.program_file import is_privileged, read_program
 from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.allocators.takeover import takeover_failure
-from heapwright.experiment.configuration import Config
 from heapwright.files import NATIVE
+from heapwright.interleaving.configuration import Config
 from heapwright.measure.container import Container
 from heapwright.platforms import kit_path
 from heapwright.workload.model import Workload

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.stats import Summary, Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.stats import Summary, Verdict
 from heapwright.search.quality import FrontQuality
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import msgspec
 
 from heapwright.allocators.managed import find_managed
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun, metrics_by_input
-from heapwright.experiment.stats import relative_noise
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun, metrics_by_input
+from heapwright.interleaving.stats import relative_noise
 from heapwright.metrics import METRICS
 from heapwright.study import options as opt
 from heapwright.study.claim import already_zero_text, tree_sentence

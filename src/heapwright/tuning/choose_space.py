@@ -7,8 +7,8 @@ from heapwright.allocators.joint import join, replayable, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.left_out import not_searched
 from heapwright.tuning import allocator_screening
 from heapwright.tuning.runtimes import screened_extras

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from heapwright.allocators.effect import effective
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings
 from heapwright.allocators.space import Space
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.configuration import Config
 from heapwright.study.store import Store
 
 

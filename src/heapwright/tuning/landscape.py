@@ -23,9 +23,9 @@ from typing import TypeVar
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.candidates import gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.candidates import gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 from heapwright.study.axes import MAX_POINTS, SweptAxis, axis_of

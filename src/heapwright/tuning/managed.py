@@ -20,7 +20,7 @@ from pathlib import Path
 from heapwright.allocators.managed import SEARCHED, Managed, find_managed
 from heapwright.allocators.reach import GLIBC
 from heapwright.allocators.registry import Allocator
-from heapwright.experiment.budget import Budget
+from heapwright.interleaving.budget import Budget
 from heapwright.study.store import Store
 from heapwright.tuning.takeover_check import NO_TIME, take_over
 from heapwright.workload.execute import Executor

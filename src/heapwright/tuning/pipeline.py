@@ -44,10 +44,10 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras
 from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.search.methods import check_method
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of

@@ -25,10 +25,10 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Param, Point, Space, build_space
 from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import DEFAULT, Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import DEFAULT, Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.extra_space_text import searched_too
 from heapwright.study.left_out import USELESS_ALONE, not_searched
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS

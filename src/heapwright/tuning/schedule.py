@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import msgspec
 
-from heapwright.experiment.budget import StageNeed, Typical, allot
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.budget import StageNeed, Typical, allot
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.prefix import ChosenPrefix, chosen_prefix, find_prefix
 from heapwright.tuning.plan import StudyEstimate, make_plan
 from heapwright.tuning.session import Session

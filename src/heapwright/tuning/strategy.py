@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from heapwright.allocators.space import Point, Space
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.records import StoredRun
 from heapwright.search.auto import choose
 from heapwright.search.methods import make_strategy
 from heapwright.search.protocol import Setup, Strategy

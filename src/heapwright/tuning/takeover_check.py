@@ -18,8 +18,8 @@ from heapwright.allocators.program_file import read_program
 from heapwright.allocators.reach import find_barrier, has_allocator
 from heapwright.allocators.registry import Allocator, find_allocators, with_preload
 from heapwright.allocators.takeover import Bindings, judge_takeover, others_than, takeover_failure
-from heapwright.experiment.binding_runs import run_until_bound
-from heapwright.experiment.budget import Budget
+from heapwright.interleaving.binding_runs import run_until_bound
+from heapwright.interleaving.budget import Budget
 from heapwright.study.store import Store
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload

@@ -29,14 +29,14 @@ from pathlib import Path
 from statistics import fmean
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.budget import Budget
-from heapwright.experiment.candidates import gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.runner import LocalRunner
-from heapwright.experiment.stats import log_ratio, mean_errors
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.budget import Budget
+from heapwright.interleaving.candidates import gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.runner import LocalRunner
+from heapwright.interleaving.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge_pairs

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
-from heapwright.experiment.records import PhaseStart, StoredRun
-from heapwright.experiment.runner import JobResult, Work, run_work
+from heapwright.interleaving.records import PhaseStart, StoredRun
+from heapwright.interleaving.runner import JobResult, Work, run_work
 from heapwright.measure.meter import Run
 from heapwright.metrics import NUMERIC
 from heapwright.workload.execute import Outcome

@@ -40,7 +40,7 @@ class StoredRun:
     series: dict[str, list[float]] | None = None
 
     def charged_s(self, slots: int = 1) -> float:
-        """Return the seconds of the study's time that the run cost (`experiment.budget`).
+        """Return the seconds of the study's time that the run cost (`interleaving.budget`).
 
         Studies of older versions store no charge. Then it is the run's own time divided by `slots`, the number of
         blocks that ran at once.

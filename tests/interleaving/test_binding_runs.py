@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.experiment import binding_runs
-from heapwright.experiment.binding_runs import run_until_bound, run_with_bindings
+from heapwright.interleaving import binding_runs
+from heapwright.interleaving.binding_runs import run_until_bound, run_with_bindings
 from heapwright.measure.streams import Stopped
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input

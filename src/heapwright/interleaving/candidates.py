@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.stats import log_ratio
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import log_ratio
 
 # (input, metric) → value of the program under the default.
 Program = Mapping[tuple[str, str], float]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.experiment import budget as module
-from heapwright.experiment.budget import Budget, StageNeed, Typical, allot
+from heapwright.interleaving import budget as module
+from heapwright.interleaving.budget import Budget, StageNeed, Typical, allot
 
 NEEDS = st.builds(
     lambda fewest, more, share: StageNeed(fewest, fewest + more, share),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapwright.experiment.outputs import OutputCheck
+from heapwright.interleaving.outputs import OutputCheck
 
 
 def test_a_candidate_must_print_what_the_reference_prints() -> None:

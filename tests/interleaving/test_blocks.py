@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import BLOCKS_APART, Blocks
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.blocks import BLOCKS_APART, Blocks
+from heapwright.interleaving.configuration import Config
 from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.experiment.notes import groups_of, median_gap, note
-from heapwright.experiment.shape import MIN_VALUES, groups, shapes
-from heapwright.experiment.stats import Ratio, mean_errors, ratio_interval
+from heapwright.interleaving.notes import groups_of, median_gap, note
+from heapwright.interleaving.shape import MIN_VALUES, groups, shapes
+from heapwright.interleaving.stats import Ratio, mean_errors, ratio_interval
 
 RNG = np.random.default_rng(7)
 SLOW = math.log(1.6)

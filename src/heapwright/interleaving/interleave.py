@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TypeVar
 
-from heapwright.experiment.runner import JobResult, Runner, Work
+from heapwright.interleaving.runner import JobResult, Runner, Work
 
 PAD_BYTES = 4096  # a page: covers every alignment of the stack
 

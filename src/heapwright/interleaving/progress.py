@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.configuration import Config
 
 
 class Progress(Protocol):

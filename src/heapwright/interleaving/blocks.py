@@ -2,7 +2,7 @@
 
 Every measurement of a study goes through `Blocks`. A run that the store has is not made again. All others are made by a
 `Runner`, and each is stored as soon as its result is known. Order and padding of a run follow from the seed and from
-the run's phase, block, input and configuration (`experiment.interleave`). So they do not depend on earlier runs.
+the run's phase, block, input and configuration (`interleaving.interleave`). So they do not depend on earlier runs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.budget import Budget, Typical
-from heapwright.experiment.configuration import DEFAULT_ID, Config
-from heapwright.experiment.interleave import random_order, random_pad, submitted
-from heapwright.experiment.outputs import OutputCheck
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.records import PhaseStart, RunStore, StoredRun
-from heapwright.experiment.runner import TRIES, Job, JobResult, Runner, Work
+from heapwright.interleaving.budget import Budget, Typical
+from heapwright.interleaving.configuration import DEFAULT_ID, Config
+from heapwright.interleaving.interleave import random_order, random_pad, submitted
+from heapwright.interleaving.outputs import OutputCheck
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.records import PhaseStart, RunStore, StoredRun
+from heapwright.interleaving.runner import TRIES, Job, JobResult, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.units import is_plausible
 from heapwright.workload.execute import advice

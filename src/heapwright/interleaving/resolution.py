@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heapwright.experiment.stats import NEARLY_EQUAL
+from heapwright.interleaving.stats import NEARLY_EQUAL
 
 # Metrics of address space. Its unit is the page, and padding of the environment moves it by one.
 ADDRESS_SPACE = frozenset({"peak_heap_bytes", "mean_heap_bytes", "peak_vm_bytes", "massif_peak_bytes"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heapwright.experiment.resolution import resolution
-from heapwright.experiment.stats import Ratio, relative_noise, verdict
+from heapwright.interleaving.resolution import resolution
+from heapwright.interleaving.stats import Ratio, relative_noise, verdict
 
 PEAK = 60 << 20
 PAGES = [float(PEAK)] * 6 + [float(PEAK + 4096)] * 2  # most runs are equal, some differ by a page

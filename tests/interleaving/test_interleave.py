@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.experiment.interleave import PAD_BYTES, random_order, random_pad, run_batches, submitted
-from heapwright.experiment.runner import Job, JobResult, Work
+from heapwright.interleaving.interleave import PAD_BYTES, random_order, random_pad, run_batches, submitted
+from heapwright.interleaving.runner import Job, JobResult, Work
 from heapwright.workload.model import Input
 
 from .fakes import FakeProgram, FakeRunner

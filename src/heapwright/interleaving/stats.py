@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from heapwright.experiment.shape import shapes
+from heapwright.interleaving.shape import shapes
 
 RESAMPLES = 4000  # of the bootstrap over inputs
 ALPHA = 0.05  # error probability: intervals have a confidence of 1 − ALPHA
@@ -142,7 +142,7 @@ def mean_errors(rows: NDArray[np.float64]) -> MeanErrors:
     """Estimate the mean of each sample, with a standard error that holds for irregular samples too.
 
     For a regular sample this is the usual standard error, with n − 1 degrees of freedom. Two kinds of irregular samples
-    (`experiment.shape`) get a larger one:
+    (`interleaving.shape`) get a larger one:
 
     - Spells (autocorrelation): the effective sample size takes the place of n, also in the degrees of freedom.
     - Groups or outliers: a sample shows the share of a rare group badly. As Agresti and Coull (1998) do for a
@@ -221,7 +221,7 @@ def verdict(ratio: Ratio, p: float | None, margin: float, resolution: float = 0.
         ratio: candidate to default, with its confidence interval; smaller is better.
         p: adjusted p value of the signed-rank test; None for a metric that is no objective.
         margin: equivalence margin of the ratio (0.005 is half a per cent).
-        resolution: smallest relative difference that runs can show (`experiment.resolution`).
+        resolution: smallest relative difference that runs can show (`interleaving.resolution`).
 
     Returns:
         'same' if the whole interval lies within the margin around 1. 'better' or 'worse' if the interval excludes 1,

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heapwright.allocators.takeover import Bindings, bindings, watch_environment
-from heapwright.experiment.runner import RunsInputs
+from heapwright.interleaving.runner import RunsInputs
 from heapwright.measure.streams import Stopped
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heapwright.experiment.stats import (
+from heapwright.interleaving.stats import (
     Ratio,
     harm_proven,
     holm,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from heapwright.experiment.shape import groups, shapes
-from heapwright.experiment.stats import Ratio, ratio_interval
+from heapwright.interleaving.shape import groups, shapes
+from heapwright.interleaving.stats import Ratio, ratio_interval
 from heapwright.units import percent
 
 _FEW = 0.1  # a group with a smaller share of the runs counts as outliers
