@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.campaign.analysis import Analysis, a12, analyse, rank_sum_p, read_search
-from heapwright.campaign.definition import load_definition, searches_of
-from heapwright.campaign.run import is_done
+from heapwright.experiment.analysis import Analysis, a12, analyse, rank_sum_p, read_search
+from heapwright.experiment.definition import load_definition, searches_of
+from heapwright.experiment.run import is_done
 from heapwright.interleaving.stats import ALPHA, holm
 from heapwright.report.experiment import quality_name, ranks_text
 from heapwright.report.tables import markdown_table

@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from papers_tables import workloads
 
-from heapwright.campaign.analysis import a12, rank_sum_p
-from heapwright.campaign.definition import load_definition, searches_of
-from heapwright.campaign.run import is_done
+from heapwright.experiment.analysis import a12, rank_sum_p
+from heapwright.experiment.definition import load_definition, searches_of
+from heapwright.experiment.run import is_done
 from heapwright.files import write_whole
 from heapwright.interleaving.configuration import DEFAULT_ID
 from heapwright.interleaving.phases import Phase

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from heapwright.campaign.definition import load_definition
-from heapwright.campaign.run import is_done
 from heapwright.cluster.searches import demands_of
+from heapwright.experiment.definition import load_definition
+from heapwright.experiment.run import is_done
 
 from ..processes import runs, wait_for
 from .farm import Farm, free_port

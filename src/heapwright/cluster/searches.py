@@ -24,13 +24,13 @@ from pathlib import Path
 from heapwright import __version__
 from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import Allocator, get_allocator, ordinary_allocators
-from heapwright.campaign.definition import Definition, PlannedSearch
-from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_search, title_of
 from heapwright.cluster.dask_runner import search_word
 from heapwright.cluster.pool import Member, Pool
 from heapwright.cluster.settings import read_settings
 from heapwright.cluster.transport import MachineRequirements, check_texts, library_id, needs_of
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.definition import Definition, PlannedSearch
+from heapwright.experiment.run import Failures, check_end, is_done, kind_of, start_search, title_of
 from heapwright.metrics import METRICS
 from heapwright.objectives import parse_objectives
 from heapwright.study.options import Options

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.campaign.definition import PlannedSearch, load_definition, searches_of
-from heapwright.campaign.kept import digests_of, exclusive_folder, finished, renew
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.definition import PlannedSearch, load_definition, searches_of
+from heapwright.experiment.kept import digests_of, exclusive_folder, finished, renew
 from heapwright.workload.model import Input
 
 from ..study.conftest import Tuning

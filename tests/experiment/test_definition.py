@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.campaign.definition import PlannedSearch, load_definition, searches_of
-from heapwright.campaign.run import words_of
 from heapwright.errors import UsageError
+from heapwright.experiment.definition import PlannedSearch, load_definition, searches_of
+from heapwright.experiment.run import words_of
 
 TEXT = """
 methods = ["random", "gp"]

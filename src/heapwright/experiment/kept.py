@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.campaign.definition import Definition, PlannedSearch
-from heapwright.campaign.run import is_done
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.definition import Definition, PlannedSearch
+from heapwright.experiment.run import is_done
 from heapwright.files import write_whole
 from heapwright.platforms import sha256_if_readable
 from heapwright.study.open import changed_since, put_aside

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from heapwright.campaign.analysis import (
+from heapwright.errors import HeapwrightError
+from heapwright.experiment.analysis import (
     Analysis,
     QualityCurve,
     a12,
@@ -30,8 +31,7 @@ from heapwright.campaign.analysis import (
     search_evaluations,
     size_of,
 )
-from heapwright.campaign.definition import Definition, PlannedSearch, Program, searches_of
-from heapwright.errors import HeapwrightError
+from heapwright.experiment.definition import Definition, PlannedSearch, Program, searches_of
 from heapwright.report import experiment as pages
 from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
 

@@ -23,8 +23,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.definition import Definition, PlannedSearch
 from heapwright.interleaving.phases import OF_REPLAYS, Phase
 from heapwright.interleaving.stats import ALPHA, holm
 from heapwright.search.quality import hypervolume_so_far

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from heapwright.campaign.definition import Definition, PlannedSearch
 from heapwright.errors import INTERRUPTED, HeapwrightError
+from heapwright.experiment.definition import Definition, PlannedSearch
 from heapwright.interleaving.phases import Phase
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.store import read_study
