@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.allocators.effect import can_ask, effective
 from heapwright.allocators.embedded import embedded_name, find_embedded, why_not
+from heapwright.allocators.library_report import can_ask, effective
 from heapwright.allocators.registry import get_allocator
 from heapwright.allocators.user_settings import environment_troubles
 from tests import needs

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from heapwright.allocators.effect import ask_library, effective, known_keys
+from heapwright.allocators.library_report import ask_library, effective, known_keys
 from heapwright.allocators.presets import load_preset, preset_allocators, preset_names
 from heapwright.allocators.registry import (
     bundled_names,

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from heapwright.comparison.bench_results import Cell, Metrics, compensate, derive, geometric_mean, overall
+from heapwright.comparison.bench_results import Cell, Metrics, derive, geometric_mean, overall, subtract_void
 from heapwright.comparison.suite import BENCHMARKS, Benchmark
 
 REALISTIC = next(b for b in BENCHMARKS if b.name == "realistic")
@@ -23,7 +23,7 @@ def metrics(cpu_s: float, peak: float = 2e6, **more: float | None) -> Metrics:
 
 
 def test_the_cost_of_the_void_is_subtracted() -> None:
-    found = compensate(metrics(5e-4, 4e6, cycles=9e5), metrics(2e-4, 1e6, cycles=4e5))
+    found = subtract_void(metrics(5e-4, 4e6, cycles=9e5), metrics(2e-4, 1e6, cycles=4e5))
     assert found["ns_per_pair"] == pytest.approx(300)
     assert found["wall_ns_per_pair"] == pytest.approx(150)
     assert found["cycles_per_pair"] == pytest.approx(500)
@@ -35,7 +35,7 @@ def test_the_cost_of_the_void_is_subtracted() -> None:
 def test_each_run_is_divided_by_its_own_number_of_pairs() -> None:
     """Where threads hand over blocks, the number of pairs depends on timing."""
     void = {**metrics(2e-4), "operations": 500.0}
-    assert compensate(metrics(5e-4), void)["ns_per_pair"] == pytest.approx(500 - 400)
+    assert subtract_void(metrics(5e-4), void)["ns_per_pair"] == pytest.approx(500 - 400)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_each_run_is_divided_by_its_own_number_of_pairs() -> None:
     [(metrics(5e-4), {}), ({}, metrics(5e-4)), ({**metrics(5e-4), "operations": 0.0}, metrics(5e-4))],
 )
 def test_unknown_metrics_are_none(run: Metrics, void: Metrics) -> None:
-    found = compensate(run, void)
+    found = subtract_void(run, void)
     assert found["ns_per_pair"] is None
     assert found["cycles_per_pair"] is None
 

@@ -31,7 +31,7 @@ from heapwright.experiment.analysis import (
     search_evaluations,
     size_of,
 )
-from heapwright.experiment.definition import Definition, PlannedSearch, Program, searches_of
+from heapwright.experiment.definition import Definition, PlannedSearch, Program, expand_searches
 from heapwright.report import experiment as pages
 from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
 
@@ -103,7 +103,7 @@ def test_bars_join_methods_that_do_not_differ() -> None:
 def analysis_of(tmp_path: Path, tuning: Callable[..., Tuning], objectives: tuple[str, ...]) -> Analysis:
     """Two methods with six seeds on a simulated program, on which only `local` comes to an end; one is unfinished."""
     definition = Definition(["random", "local"], [Program("toy", ["true"])], [20], 6, targets=[0.95, 0.85])
-    planned_searches = searches_of(definition)
+    planned_searches = expand_searches(definition)
     done = {}
     for planned in planned_searches[:-1]:
 
@@ -222,11 +222,11 @@ def test_p_is_never_smaller_than_the_number_of_searches_allows() -> None:
 def test_studies_of_other_objectives_are_not_mixed(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:
     definition = Definition(["random"], [Program("toy", ["true"])], [3], 2)
     done = {}
-    for planned, objective in zip(searches_of(definition), ("cpu_s", "peak_rss_bytes"), strict=True):
+    for planned, objective in zip(expand_searches(definition), ("cpu_s", "peak_rss_bytes"), strict=True):
         options = {"allocator": "toy", "method": "random", "evaluations": 3, "objectives": (objective,)}
         made = tuning(World(), options={**options, "search_only": True})
         made.path = tmp_path / planned.file
         made.go()
         done[planned.file] = read_search(made.path)
     with pytest.raises(HeapwrightError, match=r"toy-random-3-2\.study has other objectives \(peak_rss_bytes\)"):
-        analyse(definition, searches_of(definition), done)
+        analyse(definition, expand_searches(definition), done)

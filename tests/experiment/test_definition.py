@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import UsageError
-from heapwright.experiment.definition import PlannedSearch, load_definition, searches_of
-from heapwright.experiment.run import words_of
+from heapwright.experiment.definition import PlannedSearch, expand_searches, load_definition
+from heapwright.experiment.run import tune_command
 
 TEXT = """
 methods = ["random", "gp"]
@@ -33,33 +33,33 @@ def base(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def planned_searches(base: Path, text: str = TEXT) -> list[PlannedSearch]:
+def searches_in(base: Path, text: str = TEXT) -> list[PlannedSearch]:
     (base / "e.toml").write_text(text)
-    return searches_of(load_definition(base / "e.toml"))
+    return expand_searches(load_definition(base / "e.toml"))
 
 
 def test_recordings_take_the_place_of_a_command(base: Path) -> None:
-    perl, _, true, _ = planned_searches(base)
+    perl, _, true, _ = searches_in(base)
     definition = load_definition(base / "e.toml")
-    words = words_of(perl, definition, base, base / "s.study")
+    words = tune_command(perl, definition, base, base / "s.study")
     at = words.index("--trace")
     assert words[at:] == ["--trace", str(base / "perl.hwt"), str(base / "perl.model")], "relative to the definition"
     assert "--no-runtime" in words
     assert "--proxy" not in words
-    words = words_of(true, definition, base, base / "s.study")
+    words = tune_command(true, definition, base, base / "s.study")
     assert words[-5:] == ["--no-runtime", "--proxy", "none", "--", "true"]
 
 
 def test_a_preset_is_searched_on_a_recording(base: Path) -> None:
     preset = TEXT.replace('minimize = ["mean_rss"]', 'preset = "landscape2025"')
-    perl, *_ = planned_searches(base, preset)
-    words = words_of(perl, load_definition(base / "e.toml"), base, base / "s.study")
+    perl, *_ = searches_in(base, preset)
+    words = tune_command(perl, load_definition(base / "e.toml"), base, base / "s.study")
     assert words[words.index("--preset") + 1] == "landscape2025"
     assert "--minimize" not in words, "the preset's objectives count"
 
 
 def test_a_single_recording_is_a_text(base: Path) -> None:
-    one, *_ = planned_searches(base, TEXT.replace('["perl.hwt", "perl.model"]', '"perl.hwt"'))
+    one, *_ = searches_in(base, TEXT.replace('["perl.hwt", "perl.model"]', '"perl.hwt"'))
     assert one.program.traces == ["perl.hwt"]
 
 
@@ -81,5 +81,5 @@ def test_a_single_recording_is_a_text(base: Path) -> None:
 def test_an_invalid_definition_is_refused(base: Path, old: str, new: str, message: str) -> None:
     assert old in TEXT
     with pytest.raises(UsageError) as refused:
-        planned_searches(base, TEXT.replace(old, new))
+        searches_in(base, TEXT.replace(old, new))
     assert message.replace("{base}", str(base)) in refused.value.message

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.interleaving.notes import groups_of, median_gap, note
+from heapwright.interleaving.irregularities import groups_of, irregularities, median_gap
 from heapwright.interleaving.shape import MIN_VALUES, groups, shapes
 from heapwright.interleaving.stats import Ratio, mean_errors, ratio_interval
 
@@ -111,7 +111,7 @@ def noted(default: list[float], pick: list[float], **more: tuple[list[float], li
     """The note on one input, or on several."""
     sides = {"default": (default, pick), **more}
     logs = {k: [math.log(b / a) for a, b in zip(*v, strict=True)] for k, v in sides.items()}
-    return note(
+    return irregularities(
         {k: v[0] for k, v in sides.items()},
         {k: v[1] for k, v in sides.items()},
         logs,

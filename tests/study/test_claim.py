@@ -21,9 +21,9 @@ from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
 from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim
 from heapwright.study.commands import measure_command
 from heapwright.study.confirmation import judge_pairs
+from heapwright.study.final_picks import final_picks
 from heapwright.study.options import Options
 from heapwright.study.policy import Aims
-from heapwright.study.standing import final_picks
 from heapwright.study.store import read_study, study_errors
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName
 from heapwright.tuning.confirm import pairs_needed

@@ -24,7 +24,7 @@ from heapwright.study import options as opt
 from heapwright.study.claim import NOTHING, SEARCH_ONLY
 from heapwright.tuning import search_loop, strategy
 from heapwright.tuning.search_loop import Search
-from heapwright.tuning.warm import good_settings
+from heapwright.tuning.warm_start import good_settings
 
 from .conftest import Tuning
 from .fakes import Settings, World

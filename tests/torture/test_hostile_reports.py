@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from heapwright.metrics import METRICS
-from heapwright.report.embedded import data_of, unpacked
+from heapwright.report.embedded_data import data_of, unpacked
 from heapwright.report.html import extract, render_report, write_report
 from heapwright.report.watch import watching
 from heapwright.study.view import StudyView

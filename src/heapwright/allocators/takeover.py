@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from heapwright.allocators.probe import find_loader
+from heapwright.allocators.glibc_tunables import find_loader
 from heapwright.allocators.registry import Allocator
 
 _BINDING = re.compile(r"binding file (.+?) \[\d+\] to (.+?) \[\d+\]: normal symbol `malloc'")

@@ -13,8 +13,8 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from heapwright.allocators.effect import ask_library, known_keys
-from heapwright.allocators.probe import find_loader, list_tunables
+from heapwright.allocators.glibc_tunables import find_loader, list_tunables
+from heapwright.allocators.library_report import ask_library, known_keys
 from heapwright.allocators.registry import (
     Allocator,
     bundled_names,

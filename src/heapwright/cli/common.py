@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heapwright.report.progress import SilentProgress
     from heapwright.study.store import Store
     from heapwright.workload.model import Input, Workload
-    from heapwright.workload.stdin import Taken
+    from heapwright.workload.stdin import CapturedStdin
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -317,7 +317,7 @@ def open_workload(args: argparse.Namespace, keep: Path | None = None, before: st
             raise
 
 
-def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Taken | None:
+def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> CapturedStdin | None:
     """Return the standard input that `--stdin` names, or heapwright's own; None if there is none.
 
     Args:
@@ -329,13 +329,13 @@ def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Ta
         UsageError: there is no such file.
         HeapwrightError: heapwright's standard input does not end, or cannot be copied.
     """
-    from heapwright.workload.stdin import take_named, take_own
+    from heapwright.workload.stdin import capture_own_stdin, capture_stdin_file
 
     if args.stdin == "none":
         return None
     if args.stdin not in (None, "-"):
-        return take_named(args.stdin, folder)
-    taken = take_own(folder, wait=args.stdin == "-")
+        return capture_stdin_file(args.stdin, folder)
+    taken = capture_own_stdin(folder, wait=args.stdin == "-")
     if taken and not args.quiet:
         say(taken.sentence + (f", kept as {taken.path.name}" if kept and taken.copied else ""))
     return taken
@@ -390,12 +390,12 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
         HeapwrightError: they cannot; the hint says what to do instead.
     """
     from heapwright.allocators.embedded import find_embedded, why_not
-    from heapwright.allocators.reach import find_barrier
+    from heapwright.allocators.preload_obstacles import find_obstacle
 
     program = workload.program(workload.inputs[0])
-    barrier = None if allocator.embedded else find_barrier(program, allocator.name, allocator.preload)
-    if barrier is not None and barrier.certain:
-        raise HeapwrightError(barrier.why, barrier.instead)
+    obstacle = None if allocator.embedded else find_obstacle(program, allocator.name, allocator.preload)
+    if obstacle is not None and obstacle.certain:
+        raise HeapwrightError(obstacle.why, obstacle.instead)
     embedded = find_embedded(program)
     why = why_not(embedded, allocator, program) if embedded is not None else ""
     if embedded is not None and why:

@@ -23,7 +23,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring import add_measuring_options, measuring_words, meter_options
+from heapwright.cli.measuring_options import add_measuring_options, measuring_words, meter_options
 from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import INTERRUPTED, UsageError

@@ -20,7 +20,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
-from heapwright.cli.measuring import add_measuring_options, meter_options
+from heapwright.cli.measuring_options import add_measuring_options, meter_options
 from heapwright.cli.output_files import json_file
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, visible, warn

@@ -33,7 +33,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import percentage
-from heapwright.cli.measuring import add_measuring_options, check_measuring
+from heapwright.cli.measuring_options import add_measuring_options, check_measuring
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import (
     add_trace_options,
@@ -308,7 +308,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     from heapwright.study.open import default_path, open_or_begin, report_path
     from heapwright.tuning.pipeline import tune_study
     from heapwright.tuning.session import Session
-    from heapwright.tuning.warm import good_settings
+    from heapwright.tuning.warm_start import good_settings
 
     embedded = find_embedded(workload.program(workload.inputs[0]))
     named = named_allocators(args, embedded, workload.container)

@@ -328,7 +328,7 @@ def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base:
     """Return why the settings do not take effect on this machine; empty if they do."""
     import msgspec
 
-    from heapwright.allocators.effect import effective
+    from heapwright.allocators.library_report import effective
     from heapwright.allocators.space_spec import SpaceFile
 
     if choice.allocator not in spaces or not choice.settings:

@@ -71,7 +71,7 @@ def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str,
     for (name, _, threads), cell in cells.items():
         if (name, threads) in voids:
             for number, run in cell.runs.items():
-                run.update(compensate(run, voids[name, threads].runs.get(number, {})))
+                run.update(subtract_void(run, voids[name, threads].runs.get(number, {})))
         cell.medians = _medians(cell)
     for (name, _, threads), cell in cells.items():
         against, cell.ratios = cells[name, reference, threads], {}
@@ -82,7 +82,7 @@ def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str,
                     cell.ratios[metric] = ratio
 
 
-def compensate(run: Metrics, void: Metrics) -> Metrics:
+def subtract_void(run: Metrics, void: Metrics) -> Metrics:
     """Return the allocator's own cost in a run: the run's cost without that of the void's run in the same block.
 
     Unknown metrics are None.

@@ -112,7 +112,7 @@ class PlannedSearch:
         return f"{self.program.name}-{self.method}-{self.budget}-{self.seed}.study"
 
 
-def searches_of(definition: Definition) -> list[PlannedSearch]:
+def expand_searches(definition: Definition) -> list[PlannedSearch]:
     """Return all searches. The seed varies most slowly, so that an unfinished experiment compares whole rows."""
     return [
         PlannedSearch(program, method, seed, budget)

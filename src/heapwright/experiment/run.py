@@ -33,7 +33,7 @@ sys.exit(main())
 """
 
 
-def words_of(planned: PlannedSearch, definition: Definition, base: Path, study: Path) -> list[str]:
+def tune_command(planned: PlannedSearch, definition: Definition, base: Path, study: Path) -> list[str]:
     """Return the words of the `tune` command of a search.
 
     Args:
@@ -107,7 +107,7 @@ def start_search(
         more: further options of `tune`.
         errors: receives its messages; then it is in a session of its own. None: they go to a pipe.
     """
-    verb, *words = words_of(planned, definition, base, (folder / planned.file).resolve())
+    verb, *words = tune_command(planned, definition, base, (folder / planned.file).resolve())
     return subprocess.Popen(
         [sys.executable, "-c", _TIED, str(os.getpid()), verb, *more, *words],
         cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors or subprocess.PIPE,

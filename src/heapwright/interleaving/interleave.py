@@ -1,7 +1,7 @@
 """Draws the order and the padding of the runs of a block, and runs blocks batch by batch.
 
 Order and padding follow from a key, which holds the seed and where the run stands (its round or block, its input, its
-configuration). They do not depend on earlier draws, so an experiment that is resumed makes the same runs.
+configuration). They do not depend on earlier draws, so a resumed study makes the same runs.
 """
 
 from __future__ import annotations

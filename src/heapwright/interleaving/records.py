@@ -1,4 +1,4 @@
-"""Defines the record of a run, and the protocol by which an experiment finds and stores its runs."""
+"""Defines the record of a run, and the protocol by which blocks find and store their runs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PhaseStart(msgspec.Struct, frozen=True):
 
 
 class RunStore(Protocol):
-    """Finds and stores the runs of an experiment. `study.store.Store` is one."""
+    """Finds and stores the runs of blocks. `study.store.Store` is one."""
 
     def find_run(self, phase: str, block: int, input_: str, config: int, /) -> StoredRun | None:
         """Find a stored run.

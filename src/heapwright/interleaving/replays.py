@@ -16,7 +16,7 @@ from pathlib import Path
 
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.recordings import ready_of, trace_of
-from heapwright.trace.replay import Ready, replay_once
+from heapwright.trace.replay import ReadyTrace, replay_once
 from heapwright.workload.execute import Executor, Outcome, pad_environment
 from heapwright.workload.model import Input, Workload
 
@@ -55,7 +55,7 @@ class Replays:
         self.folder = folder
         self.program_peaks = dict(program_peaks or {})
         self._outside_malloc: dict[str, float] = {}  # input name → bytes to add to resident memory
-        self._ready: dict[str, Ready] = {}
+        self._ready: dict[str, ReadyTrace] = {}
         self._files = ExitStack()
         self._preparing = threading.Lock()
 

@@ -1,7 +1,7 @@
-"""Runs the jobs of a block: the interface between an experiment and the machines that it runs on.
+"""Runs the jobs of a block: the interface between the pipeline and the machines that make its runs.
 
-    experiment ──submit(work)──►  Runner  ──results()──►  experiment, which alone writes the store
-               ──cancel()──────►
+    pipeline ──submit(work)──►  Runner  ──results()──►  pipeline, which alone writes the store
+             ──cancel()──────►
 
 A unit of work is one block: the default and its candidates in a given order. One machine makes all runs of a block, so
 that runs which are compared come from the same machine. `LocalRunner` runs as many blocks at once as it has slots. With

@@ -143,7 +143,7 @@ def check_exgen_options(options: str) -> None:
         UsageError: an option is unknown, or its value is.
         HeapwrightError: exgen is not in this installation.
     """
-    from heapwright.allocators.effect import ask_library
+    from heapwright.allocators.library_report import ask_library
 
     spec = get_allocator("exgen").file.allocator  # reaper and the hardened builds have the same options
     for complaint in ask_library(spec, {spec.env: options}).complaints if options else ():

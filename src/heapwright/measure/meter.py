@@ -22,7 +22,7 @@ import msgspec
 from heapwright.errors import FAILED, HeapwrightError
 from heapwright.files import NATIVE
 from heapwright.measure.container import REPORTS, Container, new_name
-from heapwright.measure.parts import Breakdown
+from heapwright.measure.memory_parts import Breakdown
 from heapwright.measure.prefix import Prefix, PrefixEnd
 from heapwright.measure.process_group import ending
 from heapwright.measure.stderr_relay import StderrRelay

@@ -17,7 +17,7 @@ from typing import Any
 
 from heapwright import SCHEMA_VERSION
 from heapwright.errors import HeapwrightError
-from heapwright.report.embedded import data_of, unpacked
+from heapwright.report.embedded_data import data_of, unpacked
 from heapwright.report.glossary import TERMS
 from heapwright.report.page import render_page, save_page
 from heapwright.report.sections import comparison_section, study_section

@@ -13,7 +13,7 @@ from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render_config
-from heapwright.report.embedded import LONG_COMMAND, listed
+from heapwright.report.embedded_data import LONG_COMMAND, listed
 from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
 from heapwright.report.forest import forest_svg, margin_percent, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text

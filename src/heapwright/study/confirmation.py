@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from heapwright.interleaving.candidates import Candidate, gather
 from heapwright.interleaving.configuration import Config
-from heapwright.interleaving.notes import note
+from heapwright.interleaving.irregularities import irregularities
 from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.resolution import resolution
 from heapwright.interleaving.stats import holm, ratio_interval, signed_rank_p, summarise, verdict
@@ -89,5 +89,5 @@ def _confirmation(
         verdict(ratio, p, options.margin, max(resolution(metric, group) for group in default.values())),
         summarise([v for g in default.values() for v in g]).median,
         summarise([v for g in pick.values() for v in g]).median,
-        note(default, pick, logs, ratio, options.margin, METRICS[metric].show),
+        irregularities(default, pick, logs, ratio, options.margin, METRICS[metric].show),
     )

@@ -49,8 +49,8 @@ from heapwright.interleaving.stats import (
     verdict,
 )
 from heapwright.metrics import METRICS
-from heapwright.study.axes import SweptAxis, axis_of
-from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult, Smoothness
+from heapwright.study.landscape_axes import SweptAxis, axis_of
+from heapwright.study.landscape_result import FreshComparison, LandscapePoint, LandscapeResult, Smoothness
 from heapwright.study.options import Options
 from heapwright.study.store import Store
 
@@ -124,7 +124,7 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
 
 def _ends(
     store: Store, measured: Sequence[LandscapePoint], metric: str, options: Options
-) -> tuple[Fresh | None, Fresh | None]:
+) -> tuple[FreshComparison | None, FreshComparison | None]:
     """The lowest point against the default, and the highest against the lowest, in fresh runs; None where not made."""
     start = store.phase_start(Phase.ends(metric))
     if start is None or not measured:
@@ -140,13 +140,13 @@ def _ends(
     return gain, contrast
 
 
-def _fresh(candidate: Candidate | None, metric: str, options: Options, min_change: float) -> Fresh | None:
+def _fresh(candidate: Candidate | None, metric: str, options: Options, min_change: float) -> FreshComparison | None:
     logs = candidate.logs.get(metric, {}) if candidate and not candidate.failure else {}
     if min(map(len, logs.values()), default=0) < 2:
         return None
     every = [x for group in logs.values() for x in group]
     ratio, p = ratio_interval(logs, options.seed), signed_rank_p(every)
-    return Fresh(
+    return FreshComparison(
         ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin, min_change)
     )
 

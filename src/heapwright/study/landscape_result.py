@@ -10,7 +10,7 @@ from heapwright.interleaving.stats import (
     Verdict,
 )
 from heapwright.metrics import METRICS
-from heapwright.study.axes import SweptAxis
+from heapwright.study.landscape_axes import SweptAxis
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LandscapePoint:
 
 
 @dataclass(frozen=True)
-class Fresh:
+class FreshComparison:
     """Comparison of two configurations by new, paired runs.
 
     Attributes:
@@ -93,8 +93,8 @@ class LandscapeResult:
     chance_gain: float
     smoothness: Smoothness
     repeated: int = 0
-    gain: Fresh | None = None
-    contrast: Fresh | None = None
+    gain: FreshComparison | None = None
+    contrast: FreshComparison | None = None
     differs: bool = False
 
     @property

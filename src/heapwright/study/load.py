@@ -37,6 +37,7 @@ from heapwright.study.confirmation import judge_pairs
 from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
+from heapwright.study.final_picks import final_picks
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
 from heapwright.study.left_out import became_default, not_searched
@@ -48,7 +49,6 @@ from heapwright.study.program import program_of
 from heapwright.study.requirement import with_requirements
 from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.stage_times import stages_of
-from heapwright.study.standing import final_picks
 from heapwright.study.store import Store, read_study, study_errors
 from heapwright.study.view import (
     Confirmation,

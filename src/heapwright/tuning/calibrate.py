@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from heapwright.allocators.managed import find_managed
+from heapwright.allocators.memory_manager import find_memory_manager
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun, metrics_by_input
@@ -26,7 +26,7 @@ from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
 from heapwright.study.saving_bound import busiest_program
-from heapwright.tuning.managed import reachable
+from heapwright.tuning.reachable_allocators import reachable_allocators
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
@@ -181,7 +181,7 @@ def _runtime_manages(session: Session, program: str) -> bool:
     """Whether a runtime without malloc, such as Go's, runs the program, and its settings can be searched."""
     if not session.store.meta.seeks_runtimes:
         return False
-    managed = find_managed(program)
+    managed = find_memory_manager(program)
     return managed is not None and managed.reach == "none" and bool(find_extra_spaces(session))
 
 
@@ -191,7 +191,7 @@ def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -
     busiest = next(filter(None, map(busiest_program, first)), "") if here else ""
     if session.recordings is None:
         find_extras(session, busiest)
-    session.allocators, managed = reachable(
+    session.allocators, managed = reachable_allocators(
         session.store,
         session.executor,
         session.allocators,

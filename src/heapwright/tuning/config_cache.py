@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from heapwright.allocators.effect import effective
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings
+from heapwright.allocators.library_report import effective
 from heapwright.allocators.space import Space
 from heapwright.interleaving.configuration import Config
 from heapwright.study.store import Store

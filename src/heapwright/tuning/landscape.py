@@ -28,7 +28,7 @@ from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
-from heapwright.study.axes import MAX_POINTS, SweptAxis, axis_of
+from heapwright.study.landscape_axes import MAX_POINTS, SweptAxis, axis_of
 from heapwright.study.landscape_judge import ends
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.session import Session

@@ -63,7 +63,7 @@ class _WithRuntimeSettings(ConfigCache):
         return self._cache.config(self._whole, {ALLOCATOR: space.allocator.name, **settings, **self._fixed})
 
 
-def proposed(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:
+def points_under_runtime_setting(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:
     """Points that replays under a setting of the runtime find good; empty if there is nothing to record.
 
     Args:

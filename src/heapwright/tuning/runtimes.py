@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.allocators.huge_pages import PROCESS, has_pool, process_space, thp_state
+from heapwright.allocators.huge_pages import PROCESS, has_huge_page_pool, process_space, thp_state
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, has_extras, join
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
@@ -84,7 +84,7 @@ def extra_space(extra: ExtraSpace, session: Session) -> Space:
     if extra.program:
         found = Runtime(extra.space, extra.version, Path(extra.program)).space(session.threads, options.expert)
     else:
-        thp, pool = thp_state(), has_pool()
+        thp, pool = thp_state(), has_huge_page_pool()
         context = Context("", os.cpu_count() or 1, session.threads, options.expert, thp=thp, pool=pool)
         found = build_space(extra.space, context, extra.title)
     if not options.params:

@@ -26,7 +26,7 @@ from heapwright.elf.note import read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive, is_archive
 from heapwright.link.judge import readable
-from heapwright.link.line import read_line
+from heapwright.link.linker_command import read_line
 from heapwright.report.apply import FORMATS, render_config
 from heapwright.report.html import extract
 from heapwright.report.terminal import print_summary

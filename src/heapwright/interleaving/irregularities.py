@@ -1,7 +1,7 @@
 """Describes in sentences how the runs behind a confirmed ratio are irregular.
 
 A reader who sees '−12.2 %' beside medians that differ by 29 % must learn the reason: the runs fall into groups, some
-are outliers, or high and low runs come in spells. `note` is empty for regular runs.
+are outliers, or high and low runs come in spells. `irregularities` is empty for regular runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def groups_of(values: Sequence[float], show: Callable[[float], str] = "{:.4g}".f
     return f"{kind}: {', '.join(parts)}"
 
 
-def note(
+def irregularities(
     default: Mapping[str, Sequence[float]],
     pick: Mapping[str, Sequence[float]],
     logs: Mapping[str, Sequence[float]],
@@ -94,7 +94,7 @@ def note(
 
 
 def _opposite_inputs(logs: Mapping[str, Sequence[float]], ratio: Ratio, margin: float) -> list[str]:
-    """Return a sentence if an input changes in the other direction than the mean over inputs. See `note`."""
+    """Return a sentence if an input changes in the other direction than the mean over inputs. See `irregularities`."""
     changes = {name: ratio_interval({name: group}, 0) for name, group in logs.items() if len(group) > 1}
     opposite = any(c.low > 1 + margin if ratio.value < 1 else c.high < 1 - margin for c in changes.values())
     if len(changes) < 2 or not opposite:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.definition import PlannedSearch, load_definition, searches_of
-from heapwright.experiment.kept import digests_of, exclusive_folder, finished, renew
+from heapwright.experiment.definition import PlannedSearch, expand_searches, load_definition
+from heapwright.experiment.stored_searches import digests_of, exclusive_folder, finished, put_outdated_aside
 from heapwright.workload.model import Input
 
 from ..study.conftest import Tuning
@@ -41,7 +41,7 @@ def base(tmp_path: Path, tuning: Callable[..., Tuning]) -> Path:
 def digests(base: Path, text: str = TEXT) -> dict[str, str]:
     (base / "e.toml").write_text(text)
     definition = load_definition(base / "e.toml")
-    planned_searches: list[PlannedSearch] = searches_of(definition)
+    planned_searches: list[PlannedSearch] = expand_searches(definition)
     return digests_of(planned_searches, definition, base)
 
 
@@ -58,11 +58,11 @@ def digests(base: Path, text: str = TEXT) -> dict[str, str]:
 )
 def test_another_definition_begins_new_searches(base: Path, old: str, new: str) -> None:
     said = list[str]()
-    renew(digests(base), base, said.append)
+    put_outdated_aside(digests(base), base, said.append)
     assert (list(finished(digests(base), base)), said) == (["p-random-3-1.study"], [])
     changed = digests(base, TEXT.replace(old, new, 1))
     assert finished(changed, base) == {}, "its results do not use the old search"
-    renew(changed, base, said.append)
+    put_outdated_aside(changed, base, said.append)
     assert len(said) == 1
     assert (base / "p-random-3-1.1.study").exists()
     assert not (base / "p-random-3-1.study").exists()
@@ -70,7 +70,7 @@ def test_another_definition_begins_new_searches(base: Path, old: str, new: str) 
 
 
 def test_a_new_recording_begins_new_searches(base: Path) -> None:
-    renew(digests(base), base, lambda _: None)
+    put_outdated_aside(digests(base), base, lambda _: None)
     (base / "a.hwt").write_text('{"other": 1}')
     assert finished(digests(base), base) == {}
 
@@ -83,10 +83,10 @@ def test_another_build_begins_new_searches(tmp_path: Path, tuning: Callable[...,
     made.path = tmp_path / "p-random-3-1.study"
     made.go()
     said = list[str]()
-    renew(digests(tmp_path), tmp_path, said.append)
+    put_outdated_aside(digests(tmp_path), tmp_path, said.append)
     assert said == []
     (tmp_path / "input.txt").write_text("two\n")
-    renew(digests(tmp_path), tmp_path, said.append)
+    put_outdated_aside(digests(tmp_path), tmp_path, said.append)
     (line,) = said
     assert "p-random-3-1.study: the program has changed since the study was made" in line
     assert "input.txt changed" in line
@@ -102,9 +102,9 @@ def test_one_experiment_works_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_more_seeds_and_programs_keep_the_searches(base: Path) -> None:
-    renew(digests(base), base, lambda _: None)
+    put_outdated_aside(digests(base), base, lambda _: None)
     more = TEXT.replace("seeds = 2", "seeds = 3") + '[[program]]\nname = "q"\ncommand = ["true"]\n'
-    renew(digests(base, more), base, lambda text: pytest.fail(text))
+    put_outdated_aside(digests(base, more), base, lambda text: pytest.fail(text))
     assert list(finished(digests(base, more), base)) == ["p-random-3-1.study"]
 
 

@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from heapwright.allocators.probe import effective_glibc
+from heapwright.allocators.glibc_tunables import effective_glibc
 from heapwright.allocators.program_file import is_privileged, read_program
-from heapwright.allocators.space_spec import AllocatorSpec, preloading
+from heapwright.allocators.space_spec import AllocatorSpec, preload_variables
 from heapwright.files import NATIVE
 
 _JEMALLOC_OPTION = re.compile(r'^  opt\.(\w+): "?([^"\n]*?)"?(?: \(.*\))?$', re.MULTILINE)
@@ -67,7 +67,7 @@ def ask_library(allocator: AllocatorSpec, env: Mapping[str, str]) -> LibraryRepo
     if not (can_ask(allocator.program) if allocator.program else allocator.preload):
         return LibraryReport()
     words = {**os.environ, **env}
-    words |= preloading(str(_nomain()) if allocator.program else allocator.preload, words)
+    words |= preload_variables(str(_nomain()) if allocator.program else allocator.preload, words)
     values: dict[str, str] = {}
     version = None
     if allocator.probe == "jemalloc":

@@ -90,7 +90,7 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def renew(digests: Mapping[str, str], folder: Path, note: Callable[[str], None]) -> None:
+def put_outdated_aside(digests: Mapping[str, str], folder: Path, note: Callable[[str], None]) -> None:
     """Rename the studies of searches whose definition, program or code is another now, and keep the digests.
 
     Args:

@@ -51,7 +51,7 @@ def good_settings(paths: Sequence[Path], allocators: Sequence[str], most: int) -
     return found[:most]
 
 
-def points(space: Space, settings: Iterable[Mapping[str, str]]) -> list[Point]:
+def points_of_settings(space: Space, settings: Iterable[Mapping[str, str]]) -> list[Point]:
     """The points of this space with exactly these settings; settings outside of the space are left out."""
     found: dict[Point, None] = {}
     for wanted in settings:

@@ -7,8 +7,8 @@ import dataclasses
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.stats import Verdict
 from heapwright.study.claim import headline
+from heapwright.study.final_picks import final_picks
 from heapwright.study.policy import Aims
-from heapwright.study.standing import final_picks
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName, Reference
 
 OBJECTIVES = ["peak_rss_bytes", "cpu_s"]

@@ -17,8 +17,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from heapwright.allocators.managed import SEARCHED, Managed, find_managed
-from heapwright.allocators.reach import GLIBC
+from heapwright.allocators.memory_manager import SEARCHED, MemoryManager, find_memory_manager
+from heapwright.allocators.preload_obstacles import GLIBC
 from heapwright.allocators.registry import Allocator
 from heapwright.interleaving.budget import Budget
 from heapwright.study.store import Store
@@ -27,7 +27,7 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
 
-def reachable(
+def reachable_allocators(
     store: Store,
     executor: Executor,
     allocators: Sequence[Allocator],
@@ -36,7 +36,7 @@ def reachable(
     budget: Budget,
     busiest: str,
     runtime_searched: bool = False,
-) -> tuple[tuple[Allocator, ...], Managed | None]:
+) -> tuple[tuple[Allocator, ...], MemoryManager | None]:
     """Find the allocators that can reach the study's program, and store who manages its memory.
 
     Args:
@@ -55,7 +55,7 @@ def reachable(
     """
     everyone = tuple(allocators)
     program = workload.program(workload.train[0])
-    found = find_managed(program)
+    found = find_memory_manager(program)
     started = found is None and bool(busiest)
     if started:
         found = _started(busiest, program)
@@ -81,12 +81,12 @@ def reachable(
     return able, found
 
 
-def _started(busiest: str, program: str) -> Managed | None:
+def _started(busiest: str, program: str) -> MemoryManager | None:
     """Who manages the memory of `busiest`, a program that the command `program` starts."""
-    found, name = find_managed(busiest), Path(busiest).name
+    found, name = find_memory_manager(busiest), Path(busiest).name
     if found is None or Path(busiest) == Path(shutil.which(program) or program).resolve():
         return None
     sentence = f"Most memory of this command is of {name}, which it starts. {found.sentence}"
     if found.reach == "embedded":
-        return Managed("", "none", f"{sentence} To tune it, run it alone: heapwright tune -- {busiest} …")
+        return MemoryManager("", "none", f"{sentence} To tune it, run it alone: heapwright tune -- {busiest} …")
     return found._replace(sentence=sentence)

@@ -21,7 +21,7 @@ SEARCHED = "; tune searches them too, unless --no-runtime is given"
 Reach = Literal["all", "embedded", "glibc", "none"]
 
 
-class Managed(NamedTuple):
+class MemoryManager(NamedTuple):
     """Who manages a program's memory.
 
     Attributes:
@@ -35,7 +35,7 @@ class Managed(NamedTuple):
     sentence: str
 
 
-def find_managed(program: str, ask: bool = True) -> Managed | None:
+def find_memory_manager(program: str, ask: bool = True) -> MemoryManager | None:
     """Finds out who manages a program's memory; None where malloc does, in a program that can be reached.
 
     Args:
@@ -49,7 +49,7 @@ def find_managed(program: str, ask: bool = True) -> Managed | None:
     right = is_privileged(found.path)
     if not right or found.go:
         return managed
-    return Managed(
+    return MemoryManager(
         managed.runtime if managed else "",
         "none",
         f"{Path(program).name} runs {right}, so its loader and its malloc ignore the environment, and no setting"
@@ -57,11 +57,11 @@ def find_managed(program: str, ask: bool = True) -> Managed | None:
     )
 
 
-def _manager(found: ProgramFile, program: str, ask: bool) -> Managed | None:
+def _manager(found: ProgramFile, program: str, ask: bool) -> MemoryManager | None:
     name = Path(program).name
     embedded = find_embedded(program, ask)
     if embedded is not None:
-        return Managed(
+        return MemoryManager(
             "",
             "embedded",
             f"{embedded_name(embedded)} is linked into {name} and serves its allocations, so its own settings are"
@@ -74,29 +74,29 @@ def _manager(found: ProgramFile, program: str, ask: bool) -> Managed | None:
     return _runtime(found, name)
 
 
-def _go(found: ProgramFile, name: str) -> Managed:
+def _go(found: ProgramFile, name: str) -> MemoryManager:
     settings = "Its settings are GOGC (GOGC=50 takes less memory and more CPU time) and GOMEMLIMIT" + SEARCHED + "."
     if found.static:
-        return Managed(
+        return MemoryManager(
             "go", "none", f"{name} is a Go program: the Go runtime manages its memory without malloc. {settings}"
         )
-    return Managed(
+    return MemoryManager(
         "go",
         "all",
         f"{name} is a Go program: the Go runtime manages its heap, malloc serves its C code only. {settings}",
     )
 
 
-def _static(found: ProgramFile, name: str) -> Managed | None:
+def _static(found: ProgramFile, name: str) -> MemoryManager | None:
     if found.linked:
         return None
     if found.tunables:
-        return Managed(
+        return MemoryManager(
             "",
             "glibc",
             f"{name} is linked statically, so no allocator can be preloaded into it; glibc's settings are searched.",
         )
-    return Managed(
+    return MemoryManager(
         "",
         "none",
         f"{name} is linked statically, so no allocator can be preloaded into it, and its malloc has no settings that"
@@ -104,7 +104,7 @@ def _static(found: ProgramFile, name: str) -> Managed | None:
     )
 
 
-def _runtime(found: ProgramFile, name: str) -> Managed | None:
+def _runtime(found: ProgramFile, name: str) -> MemoryManager | None:
     """The runtime that a dynamically linked program is, or starts."""
     with found.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data.find(b"\0libjli.so\0") >= 0 or data.find(b"\0libjvm.so\0") >= 0:
@@ -119,7 +119,7 @@ def _runtime(found: ProgramFile, name: str) -> Managed | None:
             runtime = "v8"
         else:
             return None
-    return Managed(
+    return MemoryManager(
         runtime,
         "all",
         f"{who[:1].upper()}{who[1:]} manages the heap of {name}; malloc serves its native part only."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError
-from heapwright.link.search import find_linked, is_file
+from heapwright.link.library_search import find_linked, is_file
 
 _MAX_SCRIPTS = 20  # linker scripts that name each other
 # Options whose value is the next word (or what follows the '=' of a long one).

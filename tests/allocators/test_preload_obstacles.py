@@ -1,4 +1,4 @@
-"""Tests the barriers that a program's file shows for its malloc: every barrier is found, and no false one."""
+"""Tests the obstacles that a program's file shows for its malloc: every obstacle is found, and no false one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.allocators.probe import find_loader
+from heapwright.allocators.glibc_tunables import find_loader
+from heapwright.allocators.preload_obstacles import find_obstacle, has_allocator
 from heapwright.allocators.program_file import read_program
-from heapwright.allocators.reach import find_barrier, has_allocator
 from tests import needs
 from tests.conftest import PROGRAMS
 
@@ -43,15 +43,15 @@ def own(tmp_path: Path) -> Callable[..., str]:
 
 
 def texts(program: str) -> list[str]:
-    """For the recorder, glibc's settings and a preloaded library: the barrier in words, or ''."""
-    found = [find_barrier(program), find_barrier(program, "glibc"), find_barrier(program, "jemalloc", JEMALLOC)]
-    return [str(barrier or "") for barrier in found]
+    """For the recorder, glibc's settings and a preloaded library: the obstacle in words, or ''."""
+    found = [find_obstacle(program), find_obstacle(program, "glibc"), find_obstacle(program, "jemalloc", JEMALLOC)]
+    return [str(obstacle or "") for obstacle in found]
 
 
 def reasons(program: str) -> set[str]:
     """The reasons of the same three."""
-    found = [find_barrier(program), find_barrier(program, "glibc"), find_barrier(program, "jemalloc", JEMALLOC)]
-    return {barrier.reason if barrier else "" for barrier in found}
+    found = [find_obstacle(program), find_obstacle(program, "glibc"), find_obstacle(program, "jemalloc", JEMALLOC)]
+    return {obstacle.reason if obstacle else "" for obstacle in found}
 
 
 # programs that can be reached
@@ -112,9 +112,9 @@ def test_a_static_program_with_glibc_reads_its_tunables(program: Program) -> Non
 
 def test_static_programs_may_start_others(program: Program) -> None:
     for options in (BARE, (*BARE, "-DGO")):
-        barrier = find_barrier(str(program("exit_only", *options)), "glibc")
-        assert barrier is not None
-        assert not barrier.certain
+        obstacle = find_obstacle(str(program("exit_only", *options)), "glibc")
+        assert obstacle is not None
+        assert not obstacle.certain
 
 
 def test_a_static_program_without_glibc(program: Program) -> None:
@@ -146,9 +146,9 @@ def test_settings_do_not_reach_a_program_with_its_own_malloc(options: tuple[str,
         "jemalloc cannot be loaded into own: it has a malloc of its own"
         " (link it without that malloc, or describe its settings in a file: 'tune --space FILE')",
     ]
-    barrier = find_barrier(path)
-    assert barrier is not None
-    assert barrier.certain
+    obstacle = find_obstacle(path)
+    assert obstacle is not None
+    assert obstacle.certain
 
 
 def test_a_malloc_in_the_program_is_known_by_its_texts(own: Callable[..., str]) -> None:
@@ -173,14 +173,14 @@ def test_a_name_that_ends_in_malloc_is_another(tmp_path: Path) -> None:
 
 def test_a_shell_with_its_own_malloc_starts_others(own: Callable[..., str]) -> None:
     """As bash is built by default."""
-    barrier = find_barrier(own("bash"))
-    assert barrier is not None
-    assert not barrier.certain
+    obstacle = find_obstacle(own("bash"))
+    assert obstacle is not None
+    assert not obstacle.certain
 
 
 def test_settings_of_the_users_own_file_are_the_programs_business(own: Callable[..., str], program: Program) -> None:
-    assert find_barrier(own(), "my pool") is None
-    assert find_barrier(str(program("exit_only", *BARE)), "my pool") is None
+    assert find_obstacle(own(), "my pool") is None
+    assert find_obstacle(str(program("exit_only", *BARE)), "my pool") is None
 
 
 # linked by heapwright
@@ -208,9 +208,9 @@ def test_exgen_linked_in(linked: Callable[..., str]) -> None:
         "jemalloc cannot be loaded into linked: exgen is linked into it"
         " (use the allocator that it has: --allocator exgen)",
     ]
-    assert find_barrier(path, "exgen", "/libexgen.so") is None
-    assert find_barrier(path, "exgen-secure", "/libexgen-secure.so") is None
-    assert find_barrier(path, "reaper", "/libreaper.so") is not None
+    assert find_obstacle(path, "exgen", "/libexgen.so") is None
+    assert find_obstacle(path, "exgen-secure", "/libexgen-secure.so") is None
+    assert find_obstacle(path, "reaper", "/libreaper.so") is not None
     assert has_allocator(path, "exgen")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Parts(msgspec.Struct):
+class MemoryParts(msgspec.Struct):
     """Resident memory by kind of mapping (native/meter/parts.h), in bytes.
 
     Attributes:
@@ -36,8 +36,8 @@ class Breakdown(msgspec.Struct):
         busiest_pss: how much that was, in bytes.
     """
 
-    rss: Parts
-    pss: Parts
+    rss: MemoryParts
+    pss: MemoryParts
     processes: int
     busiest: str
     busiest_pss: float

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heapwright.elf.image import Image, Symbol, read_file
-from heapwright.link.knowledge import known_library
-from heapwright.link.search import find_loaded, replace_origin
+from heapwright.link.known_libraries import known_library
+from heapwright.link.library_search import find_loaded, replace_origin
 
 
 @dataclass
-class Item:
+class LoadedFile:
     """A file that is loaded.
 
     Attributes:
@@ -32,7 +32,7 @@ class Item:
 
 
 @dataclass
-class Loaded:
+class LoadedFiles:
     """A program or library with all libraries that are loaded with it.
 
     Attributes:
@@ -40,10 +40,10 @@ class Loaded:
         everything: all libraries by soname, known ones too.
     """
 
-    reached: list[Item]
-    everything: dict[str, Item]
+    reached: list[LoadedFile]
+    everything: dict[str, LoadedFile]
 
-    def others(self) -> Iterable[Item]:
+    def others(self) -> Iterable[LoadedFile]:
         """The libraries."""
         return self.everything.values()
 
@@ -56,7 +56,7 @@ class Loaded:
         return next((name for name, item in self.everything.items() if symbol.name in item.image.exports), "")
 
 
-def load_all(path: Path, image: Image, beside: Iterable[Image] = ()) -> Loaded:
+def load_all(path: Path, image: Image, beside: Iterable[Image] = ()) -> LoadedFiles:
     """Find all libraries that are loaded with a program or library.
 
     Args:
@@ -67,10 +67,10 @@ def load_all(path: Path, image: Image, beside: Iterable[Image] = ()) -> Loaded:
     Raises:
         HeapwrightError: a library is damaged.
     """
-    first = Item(image.soname if image.kind == "library" and image.soname else str(path), path, image, ())
+    first = LoadedFile(image.soname if image.kind == "library" and image.soname else str(path), path, image, ())
     first.via = (first.name,)
-    loaded = Loaded([first], {})
-    queue: list[tuple[Item, tuple[str, ...]]] = [(first, ())]
+    loaded = LoadedFiles([first], {})
+    queue: list[tuple[LoadedFile, tuple[str, ...]]] = [(first, ())]
     while queue:
         item, inherited = queue.pop(0)
         known = item is not first and known_library(item.name) is not None
@@ -86,12 +86,12 @@ def load_all(path: Path, image: Image, beside: Iterable[Image] = ()) -> Loaded:
             if where is None:
                 item.missing.append(name)
                 continue
-            found = Item(name, where, read_file(where), (*item.via, name))
+            found = LoadedFile(name, where, read_file(where), (*item.via, name))
             loaded.everything[name] = found
             queue.append((found, rpath))
     for other in beside:
         if other is not image:
             loaded.everything.setdefault(
-                other.soname or other.name, Item(other.soname or other.name, Path(other.name), other, ())
+                other.soname or other.name, LoadedFile(other.soname or other.name, Path(other.name), other, ())
             )
     return loaded

@@ -35,7 +35,7 @@ _SETTLE_S = 2.0  # seconds without a new worker, after which the first workers a
 
 
 @dataclass
-class Member:
+class PoolWorker:
     """A worker.
 
     Attributes:
@@ -73,10 +73,10 @@ class LostBlocks:
 
 
 BlockEvent = Mapping[str, Any]  # the result of a block, see worker.run_block
-_Ask = tuple[Member, MachineRequirements, str, Mapping[str, Path]]  # a worker to inspect; see `Pool.look`
+_Ask = tuple[PoolWorker, MachineRequirements, str, Mapping[str, Path]]  # a worker to inspect; see `WorkerPool.look`
 
 
-class Pool:
+class WorkerPool:
     """A connection to a cluster. Use as a context manager.
 
     Args:
@@ -89,8 +89,8 @@ class Pool:
         self.settings = settings
         self.note = note
         self.kind = kind
-        self.members: dict[str, Member] = {}
-        self.gone: list[Member] = []
+        self.members: dict[str, PoolWorker] = {}
+        self.gone: list[PoolWorker] = []
         self._cluster: Any = None
         self._client: Any = None
         self._stream: Any = None  # the client's connection to the scheduler
@@ -102,7 +102,7 @@ class Pool:
         self._looked = 0.0
         self._reconnecting = False
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> WorkerPool:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # this module reports the problems that matter
         self._cluster = self.settings.start()
         self._connect(self.settings.patience_s)
@@ -235,7 +235,7 @@ class Pool:
         other = differences(self.kind, answer.host) if self.kind is not None else []
         return f"another kind of machine: {other[0].replace(' then', ' in the study')}" if other else ""
 
-    def refuse(self, member: Member, why: str) -> None:
+    def refuse(self, member: PoolWorker, why: str) -> None:
         """Stop using a worker, and tell the user."""
         if not member.refused:
             self.note(f"worker {member.address} is not used: {why}")
@@ -267,7 +267,7 @@ class Pool:
         if kind == "block":
             self._tasks.pop(value["tag"], None)
             return dict(value)
-        member, asked, answer = cast(tuple[Member, str, WorkerReport | str], value)
+        member, asked, answer = cast(tuple[PoolWorker, str, WorkerReport | str], value)
         if self.members.get(member.address) is member and not member.refused:
             why = self._unfit(answer)
             if why or isinstance(answer, str):
@@ -293,7 +293,7 @@ class Pool:
                 lost.append(member.busy)
                 self.note(f"worker {address} is lost: its block will run again")
         for address in there:
-            member = self.members.setdefault(address, Member(address))
+            member = self.members.setdefault(address, PoolWorker(address))
             if not member.refused and member.asked != id_:
                 member.asked = id_
                 self._asks.put((member, needs, id_, files))
@@ -302,7 +302,7 @@ class Pool:
             return self._again()
         return LostBlocks([*lost, *silent], "its worker was lost")
 
-    def _leaves(self, member: Member) -> None:
+    def _leaves(self, member: PoolWorker) -> None:
         member.left = time.monotonic()
         if member.blocks:
             self.gone.append(member)
@@ -362,7 +362,7 @@ class Pool:
 
     # work
 
-    def send(self, member: Member, block: int, recipe: str, work: str) -> None:
+    def send(self, member: PoolWorker, block: int, recipe: str, work: str) -> None:
         """Have a worker run a block.
 
         Args:

@@ -18,14 +18,14 @@ from pathlib import Path
 from heapwright.elf.image import LOCAL, WEAK, Image, Symbol
 from heapwright.link.bitcode import Bitcode
 from heapwright.link.closure import Closure
-from heapwright.link.knowledge import known_library, libraries
-from heapwright.link.line import LinkLine
+from heapwright.link.known_libraries import known_library, libraries
+from heapwright.link.linker_command import LinkLine
 
 _WHOLE = -1  # stands for a section: an object of intermediate code
 
 
 @dataclass(frozen=True)
-class Call:
+class ReachableCall:
     """A function outside the objects that can be reached.
 
     Attributes:
@@ -43,7 +43,7 @@ class Call:
     weak: bool
 
 
-def reach(line: LinkLine, closure: Closure) -> list[Call]:
+def reachable_calls(line: LinkLine, closure: Closure) -> list[ReachableCall]:
     """Everything outside that the objects of a link can reach, each symbol once, nearest first."""
     return list(_Walk(line, closure).run())
 
@@ -56,7 +56,7 @@ class _Walk:
         self.before: dict[tuple[int, int], tuple[Image, int] | None] = {}
         self.named: dict[int, dict[str, list[int]]] = {}
 
-    def run(self) -> Iterator[Call]:
+    def run(self) -> Iterator[ReachableCall]:
         """Breadth first, so that the ways found are short."""
         for image, section in self._roots():
             self._visit(image, section, None)
@@ -124,7 +124,7 @@ class _Walk:
             return None
         return owner, _WHOLE if isinstance(owner, Bitcode) or owner.intermediate else owner.defined[symbol.name].section
 
-    def _call(self, image: Image, section: int, symbol: Symbol) -> Call:
+    def _call(self, image: Image, section: int, symbol: Symbol) -> ReachableCall:
         owner = self.closure.definitions.get(symbol.name)
         library = self.closure.exports.get(symbol.name)
         where = owner.name if owner else (library.soname or Path(library.name).name) if library else ""
@@ -136,4 +136,4 @@ class _Walk:
             step = self.before[(id(step[0]), step[1])]
         intermediate = (o for o in self.closure.objects if isinstance(o, Bitcode))
         weak = symbol.binding == WEAK or any(o.mentions([symbol.name]) for o in intermediate)
-        return Call(symbol.name, where, image.name, tuple(reversed(way)), weak)
+        return ReachableCall(symbol.name, where, image.name, tuple(reversed(way)), weak)

@@ -1,8 +1,8 @@
 """Says, before anything is run, why an allocator, its settings or the recorder cannot reach a program.
 
 It looks at the program's file only. A look at a file cannot tell what the program starts, or what a plugin brings: a
-program that is linked statically, or a shell with a malloc of its own, may start others that can be reached. Such a
-barrier is not `certain`, and the run must decide (`judge_takeover`, `tuning.takeover_check`, an empty recording).
+program that is linked statically, or a shell with a malloc of its own, may start others that can be reached. Such an
+obstacle is not `certain`, and the run must decide (`judge_takeover`, `tuning.takeover_check`, an empty recording).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SHELLS = frozenset({"ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "s
 GLIBC = "glibc"
 
 
-class Barrier(NamedTuple):
+class PreloadObstacle(NamedTuple):
     """Why a program cannot be reached.
 
     Attributes:
@@ -41,7 +41,7 @@ class Barrier(NamedTuple):
         return f"{self.why} ({self.instead})"
 
 
-def find_barrier(program: str, allocator: str = "", preload: str = "") -> Barrier | None:
+def find_obstacle(program: str, allocator: str = "", preload: str = "") -> PreloadObstacle | None:
     """What keeps an allocator and its settings, or the recorder, from a program; None if its file shows nothing.
 
     Args:
@@ -63,9 +63,9 @@ def find_barrier(program: str, allocator: str = "", preload: str = "") -> Barrie
         else f"{allocator}'s settings do not reach {name}"
     )
     for look in (_privileged, _foreign, _linked, _own, _static, _other_libc):
-        barrier = look(found, it, allocator, preload)
-        if barrier is not None:
-            return barrier._replace(what=what)
+        obstacle = look(found, it, allocator, preload)
+        if obstacle is not None:
+            return obstacle._replace(what=what)
     return None
 
 
@@ -80,20 +80,22 @@ def _has(found: ProgramFile, allocator: str) -> bool:
     return bool(own) and own == allocator.removesuffix("-secure").rstrip("23")
 
 
-def _privileged(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
+def _privileged(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:  # noqa: ARG001
     kind = is_privileged(found.path)
     if not kind:
         return None
-    return Barrier(f"{it} runs {kind}, so its loader ignores the environment", "use a copy of it without that right")
+    return PreloadObstacle(
+        f"{it} runs {kind}, so its loader ignores the environment", "use a copy of it without that right"
+    )
 
 
-def _foreign(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:
+def _foreign(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:
     if not found.foreign or (allocator and not preload):  # another machine's glibc reads the same variables
         return None
-    return Barrier(f"{it} is a program for another machine ({found.machine})", "use heapwright on that machine")
+    return PreloadObstacle(f"{it} is a program for another machine ({found.machine})", "use heapwright on that machine")
 
 
-def _linked(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:
+def _linked(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:
     """`heapwright link` left a note. A shared library that it linked gives way to one that is preloaded."""
     if not found.linked or _has(found, allocator):
         return None
@@ -104,10 +106,10 @@ def _linked(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrie
         if allocator
         else "link it without 'heapwright link' to record it"
     )
-    return Barrier(f"{found.linked} is linked into {it}", instead)
+    return PreloadObstacle(f"{found.linked} is linked into {it}", instead)
 
 
-def _own(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
+def _own(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:  # noqa: ARG001
     if not found.own_malloc or found.linked or _has(found, allocator):
         return None
     whose = f"{it} has a malloc of its own" + (f" ({found.family})" if found.family else "")
@@ -118,19 +120,19 @@ def _own(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier |
         if found.family
         else "link it without that malloc, or describe its settings in a file: 'tune --space FILE'"
     )
-    return Barrier(whose, instead, certain=found.path.name not in _SHELLS)
+    return PreloadObstacle(whose, instead, certain=found.path.name not in _SHELLS)
 
 
-def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:
+def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:
     if not found.static or re.match(r"ld[-.]", found.path.name):  # a loader that is given a program
         return None
     if found.linked or (allocator == GLIBC and not preload and found.tunables):
         return None
     if found.go:
         instead = "set GOGC and GOMEMLIMIT, which 'tune' searches"
-        return Barrier(f"{it} is a Go program, which does not use malloc", instead, certain=False)
+        return PreloadObstacle(f"{it} is a Go program, which does not use malloc", instead, certain=False)
     instead = "link it dynamically" + (", or with 'heapwright link'" if allocator else "")
-    return Barrier(f"{it} is linked statically", instead, certain=False)
+    return PreloadObstacle(f"{it} is linked statically", instead, certain=False)
 
 
 def _built_for_musl(library: str) -> bool:
@@ -139,9 +141,9 @@ def _built_for_musl(library: str) -> bool:
     return mapped is not None and any(name == "libc.so" or name.startswith("libc.musl-") for name in mapped.needed)
 
 
-def _other_libc(found: ProgramFile, it: str, allocator: str, preload: str) -> Barrier | None:  # noqa: ARG001
+def _other_libc(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:  # noqa: ARG001
     if "musl" not in Path(found.loader).name or (preload and _built_for_musl(preload)):
         return None
-    return Barrier(f"the C library of {'its interpreter' if found.script else 'it'} is musl",
+    return PreloadObstacle(f"the C library of {'its interpreter' if found.script else 'it'} is musl",
                    "use a library for musl (docs/platforms.md), or a build of the program for glibc",
                    certain=False)  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.link.line import LinkLine, read_line
+from heapwright.link.linker_command import LinkLine, read_line
 
 
 @pytest.fixture
