@@ -128,7 +128,7 @@ def test_other_calls_under_another_malloc_forbid_replays(study: Tuning, recordin
     assert "its calls depend on the malloc: " in view.proxy.why
     assert asked == ["toy", ""]
     assert not study.runs("replay")
-    assert any(f"the search is on the program itself: {view.proxy.why}" == note for note in study.notes.notes)
+    assert any(f"the search runs the program itself: {view.proxy.why}" == note for note in study.notes.notes)
 
 
 def test_a_small_variation_is_said(study: Tuning, recordings: Callable[..., list[str]]) -> None:

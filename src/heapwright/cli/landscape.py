@@ -46,8 +46,8 @@ examples:
   heapwright landscape --param mmap_threshold --param trim_threshold --step 1 --metric peak_heap -- ./prog
   heapwright landscape --param mmap_threshold --range mmap_threshold=1:32G -n 3 --csv runs.csv -- ./prog
 
-Every point is measured together with the default; a ratio below 1 is less. The study keeps all metrics: the same
-command with another --metric shows that metric, and with a larger -n it adds runs.
+Every point is measured together with the default; a ratio below 1 is less than the default. The study keeps all
+metrics: the same command with another --metric shows that metric, and with a larger -n it adds runs.
 """
 
 

@@ -24,9 +24,9 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--massif",
         choices=("emulation", "kernel", "valgrind"),
-        help="also tell the peak that Massif --pages-as-heap=yes reports: emulation computes it from the mapping calls,"
-        " with brk and addresses as under Valgrind; kernel does so with the kernel's own; valgrind repeats each run"
-        " under Massif, 3-50 times slower",
+        help="also measure the peak that Massif --pages-as-heap=yes reports: emulation computes it from the mapping"
+        " calls, with brk and addresses as under Valgrind; kernel computes it with those of the kernel; valgrind"
+        " repeats each run under Massif, 3-50 times slower",
     )
     group.add_argument(
         "--massif-compat", dest="massif", action="store_const", const="emulation", help="the same as --massif emulation"

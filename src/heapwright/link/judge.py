@@ -32,7 +32,7 @@ _SAYS = {
     "plugins": "loads plug-ins",
     "missing": "was not found",
     "told": "loads plug-ins; --no-plugins says that they start no threads",
-    "none": "is not referred to",
+    "none": "has no reference",
     "harmless": "is reached by no function that is used",
 }
 _MAX_MANGLED = 1000  # characters; the demangler recurses, and the files may be hostile

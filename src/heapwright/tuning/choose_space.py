@@ -46,7 +46,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
         session.progress.note(sentence)
     if not order:
         raise HeapwrightError(*_NONE)
-    session.progress.note(f"searched together, best at its defaults first: {', '.join(order)}")
+    session.progress.note(f"allocators to search, best at its defaults first: {', '.join(order)}")
     failed_configs = {configs[name].id for name in failed}
     space, more = screened_extras(session, join([spaces[name] for name in order]))
     return space, [*(r for r in screened.runs if r.config not in failed_configs), *more]

@@ -163,7 +163,7 @@ class ReplaySearch:
         if self._recording_only:
             return
         if why:
-            self.session.progress.note(f"the search is on the program itself: {why}")
+            self.session.progress.note(f"the search runs the program itself: {why}")
         self.session.store.update(proxy={"used": False, "why": why})
 
     def _search_on_replays(self, traces: dict[str, Path]) -> Search:
