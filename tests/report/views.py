@@ -180,7 +180,7 @@ def replayed() -> StudyView:
             Agreement("peak_rss_bytes", [(i / 100, i / 90) for i in range(-5, 6)], 0.93, "holds"),
             Agreement("cpu_s", [(0.0, 0.001), (0.0, 0.0)], None, "flat"),
         ],
-        checked="Recorded under exgen, it makes the same calls (within 0.02%).",
+        checked="Recorded under exgen, the program makes the same calls (within 0.02%).",
     )
     return dataclasses.replace(found, evaluations=searched, proxy=proxy)
 

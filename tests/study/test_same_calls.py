@@ -112,7 +112,7 @@ def test_the_same_calls_allow_replays(study: Tuning, recordings: Callable[..., l
     view = study.go()
     assert view.proxy is not None
     assert view.proxy.used
-    assert view.proxy.checked.startswith("Recorded under toy, it makes the same calls (within 0.10%).")
+    assert view.proxy.checked.startswith("Recorded under toy, the program makes the same calls (within 0.10%).")
     assert asked == ["toy"], "a third recording is not needed"
     course = study.course()
     study.go()

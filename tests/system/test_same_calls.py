@@ -37,7 +37,7 @@ def test_a_program_that_only_asks_for_usable_sizes_is_searched_on_replays(
 ) -> None:
     found = result(heapwright("tune", *OPTIONS, "--", str(program("listens")), "requested"))["proxy"]
     assert found["used"]
-    assert found["checked"].startswith("Recorded under exgen, it makes the same calls (within 0.0")
+    assert found["checked"].startswith("Recorded under exgen, the program makes the same calls (within 0.0")
     assert rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
 
 

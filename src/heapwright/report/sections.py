@@ -223,7 +223,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
 _AS_FACTOR = 10  # from this ratio on, a change is written as a factor instead of a percentage
 _STATES = {
     "proven": "Proven on fresh runs",
-    "trade": "Proven on fresh runs: a gain that costs something",
+    "trade": "Proven on fresh runs: a gain, and a loss in another metric",
     "objection": "Proven on fresh runs, but not recommended",
     "none": "Finished: nothing is proven",
     "searched": "Finished after the search: nothing is proven",
