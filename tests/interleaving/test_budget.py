@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.interleaving import budget as module
-from heapwright.interleaving.budget import Budget, StageNeed, Typical, allot
+from heapwright.interleaving.budget import Budget, StageNeed, TypicalCost, allot
 
 NEEDS = st.builds(
     lambda fewest, more, share: StageNeed(fewest, fewest + more, share),
@@ -102,7 +102,7 @@ def test_a_stage_ends_by_the_charges(clock: SimpleNamespace) -> None:
 
 
 def test_the_present_cost_of_a_run_is_the_median_of_the_latest() -> None:
-    typical = Typical()
+    typical = TypicalCost()
     assert typical.seconds == 0.0
     for seconds in [1.0] * 12 + [5.0] * 7:
         typical.add(seconds)

@@ -6,7 +6,7 @@ import dataclasses
 
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.stats import Verdict
-from heapwright.study.claim import headline
+from heapwright.study.claim import recommended_pick
 from heapwright.study.final_picks import final_picks
 from heapwright.study.policy import Aims
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName, Reference
@@ -90,7 +90,7 @@ def test_usual_advice_stands_where_the_search_found_nothing() -> None:
     assert {name: p.config.id for name, p in found.items()} == {"memory": 5, "balanced": 5}
     assert found["memory"].config.env == {"A": "1"}
     assert gone == ["There is no time pick: fresh runs proved no gain."]
-    best = headline(found, OBJECTIVES)
+    best = recommended_pick(found, OBJECTIVES)
     assert best is not None
     assert best.config.id == 5
 

@@ -8,10 +8,10 @@ import pytest
 
 from heapwright.study.claim import (
     PREDICTED,
-    headline,
     pick_claim,
     prediction_claim,
     proven_by,
+    recommended_pick,
     study_claim,
     with_time_objection,
     with_verdict,
@@ -66,7 +66,7 @@ def test_time_of_a_replay_does_not_pay_for_memory(of_memory: object, of_cpu: obj
     found = with_time_objection({"time": predicted("time", of_memory, of_cpu)}, OBJECTIVES)["time"]
     assert bool(found.objection) == objects
     if objects:
-        assert headline({"time": found}, OBJECTIVES) is None
+        assert recommended_pick({"time": found}, OBJECTIVES) is None
 
 
 def verdict(state: str, config: int) -> dict[str, object]:

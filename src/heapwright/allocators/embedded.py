@@ -85,7 +85,7 @@ def embedded_name(embedded: Allocator) -> str:
     return f"{embedded.name} {embedded.version or ''}".strip()
 
 
-def why_not(embedded: Allocator, allocator: Allocator, program: str) -> str:
+def embedded_obstacle(embedded: Allocator, allocator: Allocator, program: str) -> str:
     """Return why an allocator cannot serve a program with another one linked in; empty if it is that one.
 
     Args:

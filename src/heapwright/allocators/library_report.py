@@ -183,12 +183,12 @@ def _settable(key: _ProbeKey, values: tuple[tuple[str, str], ...]) -> frozenset[
     return frozenset(key for key, _ in values if f" {key}:" not in refused)
 
 
-def said_version(allocator: AllocatorSpec) -> str | None:
+def reported_version(allocator: AllocatorSpec) -> str | None:
     """The version as the library itself says, or None."""
     return _default_answer(allocator).version or None
 
 
-def effective(
+def effective_settings(
     allocator: AllocatorSpec, program: str, settings: Mapping[str, str], env: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the values in force for these settings, as far as known: key → value, or 'not understood'.

@@ -389,7 +389,7 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
     Raises:
         HeapwrightError: they cannot; the hint says what to do instead.
     """
-    from heapwright.allocators.embedded import find_embedded, why_not
+    from heapwright.allocators.embedded import embedded_obstacle, find_embedded
     from heapwright.allocators.preload_obstacles import find_obstacle
 
     program = workload.program(workload.inputs[0])
@@ -397,7 +397,7 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
     if obstacle is not None and obstacle.certain:
         raise HeapwrightError(obstacle.why, obstacle.instead)
     embedded = find_embedded(program)
-    why = why_not(embedded, allocator, program) if embedded is not None else ""
+    why = embedded_obstacle(embedded, allocator, program) if embedded is not None else ""
     if embedded is not None and why:
         raise HeapwrightError(why, f"use the allocator that it has: --allocator {embedded.name}")
 

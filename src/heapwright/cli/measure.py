@@ -158,14 +158,14 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         outcomes: the runs of each input.
         failed: why a further run could not be made, or empty.
     """
-    from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
+    from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
 
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
     for warning in dict.fromkeys(w for found in runs.values() for r in found for w in r.warnings):
         warn(warning)
     if workload.file.server is not None:
         inputs = [[r.metrics for r in found] for found in runs.values()]
-        for text in filter(None, [fixed_time(inputs) or perhaps_fixed_time(inputs)]):
+        for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs)]):
             warn(text)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""

@@ -425,11 +425,11 @@ def _without_replays(
 def _exit_status(view: StudyView, too_short: bool) -> int:
     """Return the status for --exit-code; `too_short` tells whether the time budget held no proof."""
     from heapwright.study.choose import gain_is_proven
-    from heapwright.study.claim import headline
+    from heapwright.study.claim import recommended_pick
 
     if gain_is_proven(view):
         return 0
-    predicted = view.recordings is not None and headline(view.picks, view.objectives) is not None
+    predicted = view.recordings is not None and recommended_pick(view.picks, view.objectives) is not None
     return UNDECIDED if predicted or too_short else NO_GAIN
 
 

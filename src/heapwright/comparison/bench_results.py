@@ -56,7 +56,9 @@ class Cell:
         return (statistics.median(values), min(values), max(values)) if values and self.measured else None
 
 
-def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str, int], Cell], reference: str) -> None:
+def compute_results(
+    cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str, int], Cell], reference: str
+) -> None:
     """Subtract the void's cost in all runs, then compute medians and ratios of all cells.
 
     Args:

@@ -25,7 +25,7 @@ from heapwright.allocators.peers import library_version
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
-from heapwright.allocators.takeover import Bindings, judge_takeover, others_than
+from heapwright.allocators.takeover import Bindings, judge_takeover, other_providers
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.binding_runs import run_with_bindings
 from heapwright.interleaving.configuration import DEFAULT
@@ -41,7 +41,7 @@ from heapwright.metrics import NUMERIC
 from heapwright.trace.recordings import Recordings
 from heapwright.workload.execute import Executor, Outcome, advice, time_limit
 from heapwright.workload.model import Input, Workload
-from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
+from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
 
 _OWN = "its own malloc"  # shown where the name of the program's malloc is not known
 
@@ -209,7 +209,7 @@ class Comparer:
         self.rows.insert(0, row)
         input_ = self.workload.inputs[0]
         found = self._warm(row, input_)
-        others, program = others_than(system.path, found), read_program(self.workload.program(input_))
+        others, program = other_providers(system.path, found), read_program(self.workload.program(input_))
         if not others and (found or program is None or not program.static or program.tunables):
             self.rows.remove(row)
             self._warmed.add((system.name, input_.name))
@@ -257,7 +257,7 @@ class Comparer:
         before = row.allocator
         row.allocator, row.failure = judge_takeover(before, self.workload.program(input_), found)
         if row.allocator is not before:
-            self._own_malloc = others_than(row.allocator.preload, found)
+            self._own_malloc = other_providers(row.allocator.preload, found)
             self._check_takeover(row, input_)
 
     def _set_timeout(self) -> None:
@@ -358,4 +358,4 @@ class Comparer:
             [run.metrics for row in self.rows for (_, name), run in row.runs.items() if name == i.name]
             for i in self.workload.inputs
         ]
-        return fixed_time(inputs), perhaps_fixed_time(inputs)
+        return fixed_time_sentence(inputs), fixed_time_warning(inputs)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from heapwright.errors import HeapwrightError
-from heapwright.interleaving.budget import Budget, Typical
+from heapwright.interleaving.budget import Budget, TypicalCost
 from heapwright.interleaving.configuration import DEFAULT_ID, Config
 from heapwright.interleaving.interleave import random_order, random_pad, submitted
 from heapwright.interleaving.outputs import OutputCheck
@@ -59,7 +59,7 @@ class Blocks:
         self.seed = seed
         self.progress = progress
         self.budget = budget or Budget()
-        self.typical = Typical()
+        self.typical = TypicalCost()
         self._outputs = OutputCheck()
         self._counted: set[tuple[str, int, str, int]] = set()  # runs that were charged: phase, block, input, config
         self.unusable: dict[int, str] = {}

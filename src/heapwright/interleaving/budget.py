@@ -71,7 +71,7 @@ def allot(left_s: float, run_s: float, needs: Mapping[str, StageNeed]) -> dict[s
     return allotted
 
 
-class Typical:
+class TypicalCost:
     """The cost of one run at present: the median charge of the latest runs, in seconds.
 
     Of an even number of runs it is the lower median, because the first run of a program reads files from a cold disk.

@@ -20,7 +20,7 @@ from heapwright.elf.image import WEAK, Image
 from heapwright.elf.note import LinkedAllocator, read_note
 from heapwright.link.archive import Archive
 from heapwright.link.closure import Closure, read_input, resolve
-from heapwright.link.known_libraries import Library, by_name_alone, known_library
+from heapwright.link.known_libraries import Library, effect_by_name, known_library
 from heapwright.link.linker_command import LinkInput, LinkLine
 from heapwright.link.loaded_files import LoadedFiles, load_all
 from heapwright.link.reachable_calls import reachable_calls
@@ -63,7 +63,7 @@ class Evidence:
 
     def says(self) -> str:
         """One line for people."""
-        return f"{readable(self.symbol)} {_SAYS[self.effect]}{f' ({self.why})' if self.why else ''}"
+        return f"{demangled_name(self.symbol)} {_SAYS[self.effect]}{f' ({self.why})' if self.why else ''}"
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def effect_of(symbol: str, provider: str, library: Library | None) -> tuple[str,
         provider: the library that defines it; if empty, only an unmistakable name has an effect.
         library: the table's entry of that library, or None.
     """
-    effect = library.effect(symbol) if library else None if provider else by_name_alone(symbol)
+    effect = library.effect(symbol) if library else None if provider else effect_by_name(symbol)
     return (effect, library.reason(effect) if library else "") if effect else ("", "")
 
 
@@ -340,7 +340,7 @@ def _with_system_libraries(line: LinkLine) -> LinkLine:
     return line
 
 
-def readable(symbol: str) -> str:
+def demangled_name(symbol: str) -> str:
     """Demangle a C++ function's name and drop its parameters: 'std::thread::_M_start_thread'.
 
     Other names stay as they are, and so does every name where the C++ runtime library is missing.

@@ -81,7 +81,7 @@ def known_library(file: str) -> Library | None:
 
 
 @cache
-def by_name_alone(symbol: str) -> Effect | None:
+def effect_by_name(symbol: str) -> Effect | None:
     """Return the effect of a function that no library defines, if its name is unmistakable (C library, C++, OpenMP)."""
     return next((e for one in libraries()[:UNMISTAKABLE] if (e := one.effect(symbol))), None)
 

@@ -7,7 +7,7 @@ a study with thousands of evaluations repeats few keys and words:
                   rows: [[number, allocator, runs, kind, reason, [ratio of each objective or null…],
                           [key, value, key, value…]], …]}      allocator, reason and key are indices
 
-`unpacked` turns the rows into plain objects again. page.js does the same when the table is to show all evaluations.
+`unpack_study` turns the rows into plain objects again. page.js does the same when the table is to show all evaluations.
 For readers without JavaScript the page holds as many rows as its size permits (`listed`).
 """
 
@@ -27,7 +27,7 @@ LONG_COMMAND = 300  # characters; a longer command is not repeated in every row
 _TABLE_BYTES = 110_000  # approximate size of the table of evaluations in the page
 
 
-def data_of(view: StudyView) -> dict[str, Any]:
+def report_data(view: StudyView) -> dict[str, Any]:
     """Return the data to embed: the view with packed evaluations and the time series of the picture."""
     value = dataclasses.asdict(dataclasses.replace(view, evaluations=[]))
     value.pop("landscape")  # its points are among the evaluations
@@ -76,7 +76,7 @@ def _packed(view: StudyView) -> dict[str, Any]:
     return {"keys": [*keys], "allocators": [*allocators], "reasons": [*reasons], "rows": rows}
 
 
-def unpacked(study: dict[str, Any]) -> dict[str, Any]:
+def unpack_study(study: dict[str, Any]) -> dict[str, Any]:
     """Return an embedded study with its evaluations as plain objects."""
     packed, objectives = study["evaluations"], study["objectives"]
     return {

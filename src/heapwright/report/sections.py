@@ -31,7 +31,7 @@ from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.recordings import recordings_lines
 from heapwright.report.terminal import interval, ordered_picks, search_failures
 from heapwright.study.choose import chosen_pick
-from heapwright.study.claim import headline, proven_by
+from heapwright.study.claim import proven_by, recommended_pick
 from heapwright.study.commands import measure_command
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 from heapwright.terminal_text import visible
@@ -190,7 +190,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
     metrics = list(dict.fromkeys(key for view in views for key in view.objectives))
     rows = []
     for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
-        best = headline(view.picks, view.objectives) if view.phase == Phase.DONE else None
+        best = recommended_pick(view.picks, view.objectives) if view.phase == Phase.DONE else None
         cells = []
         for key in metrics:
             c = best.confirmed.get(key) if best else None
@@ -288,7 +288,7 @@ def _reference(view: StudyView, row: Reference) -> dict[str, Any]:
 
 
 def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
-    best = headline(view.picks, view.objectives)
+    best = recommended_pick(view.picks, view.objectives)
     rows = _rows(view, pick.confirmed)
     names = label.split(" and ")
     same = {2: "Both names stand", 3: "All three names stand"}.get(len(names), "")

@@ -62,7 +62,7 @@ FLAT = "flat within the noise"
 _SHOWN = 0.01
 
 
-def ends(ratios: Mapping[int, float]) -> list[int]:
+def extreme_configurations(ratios: Mapping[int, float]) -> list[int]:
     """The configurations with the lowest and the highest ratio, the first of equals; one if they are the same.
 
     Args:
@@ -129,7 +129,7 @@ def _ends(
     start = store.phase_start(Phase.ends(metric))
     if start is None or not measured:
         return None, None
-    low, *rest = ends({p.config: p.ratio or 0.0 for p in measured})
+    low, *rest = extreme_configurations({p.config: p.ratio or 0.0 for p in measured})
     if start.configs != [1, low, *rest]:
         return None, None  # more replicates have shown other points to be lowest or highest since
     runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= start.first]

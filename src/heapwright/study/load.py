@@ -21,11 +21,11 @@ from heapwright.study import agreement
 from heapwright.study.cautions import hazards_of, warnings_of
 from heapwright.study.claim import (
     SEARCH_ONLY,
-    headline,
     pick_claim,
     predicted_effect,
     prediction_claim,
     proven_by,
+    recommended_pick,
     single_claim,
     study_claim,
     tree_sentence,
@@ -65,7 +65,7 @@ from heapwright.study.view import (
 from heapwright.trace.recordings import Recordings
 from heapwright.workload.model import WorkloadFile, file_of
 from heapwright.workload.program import program_json
-from heapwright.workload.work_done import perhaps_fixed_time
+from heapwright.workload.work_done import fixed_time_warning
 
 _SEARCHED = (
     Phase.ALLOCATORS,
@@ -235,7 +235,7 @@ def _param_specs(meta: StudyMeta) -> ParamSpecs:
 
 def _fixed_time_doubt(file: WorkloadFile, calibrated: Sequence[StoredRun]) -> str:
     """The doubt that the load of a server takes a fixed time, so that its time says nothing; empty if there is none."""
-    return perhaps_fixed_time(metrics_by_input(calibrated)) if file.server else ""
+    return fixed_time_warning(metrics_by_input(calibrated)) if file.server else ""
 
 
 def _left_out(meta: StudyMeta) -> list[str]:
@@ -309,7 +309,7 @@ def _claim(store: Store, picks: Mapping[PickName, Pick], options: Options, recor
         return str(meta.managed["sentence"])
     done = meta.phase == Phase.DONE
     claim = study_claim(picks, options.objectives, done, meta.too_short, _predicted_text(store), meta.no_prediction)
-    best = headline(picks, options.objectives) if done else None
+    best = recommended_pick(picks, options.objectives) if done else None
     if done and options.search_only:
         return SEARCH_ONLY
     if recordings is None or not done or (best is not None and proven_by(best, meta.verified)):

@@ -19,7 +19,7 @@ import msgspec
 
 from heapwright.allocators.glibc_tunables import tunables_of
 from heapwright.allocators.huge_pages import FORBIDDEN, LIBRARY, PROCESS, VARIABLE, are_forbidden
-from heapwright.allocators.library_report import effective
+from heapwright.allocators.library_report import effective_settings
 from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.program_file import is_privileged, read_program
@@ -92,7 +92,7 @@ def _effects(config: Config, spaces: Mapping[str, Any], workload: Workload) -> l
         spec = msgspec.convert(spaces[config.allocator], SpaceFile).allocator
         spec = msgspec.structs.replace(spec, preload=libraries[0] if libraries else "")
         base = workload.base_environment()
-        values = effective(spec, workload.program(), config.settings, {**base, **config.env})
+        values = effective_settings(spec, workload.program(), config.settings, {**base, **config.env})
         found += [_setting(key, value, values.get(key)) for key, value in config.settings.items()]
     return found
 

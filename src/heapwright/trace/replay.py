@@ -286,13 +286,17 @@ class ReplayRun:
     @property
     def failure(self) -> str:
         """Why the replay does not count, or empty."""
-        from heapwright.measure.process_group import ending
+        from heapwright.measure.process_group import describe_exit_status
 
         if self.run.timed_out:
             return "timed out"
         if self.run.exit_code:
             last_line = self.run.stderr_tail.strip().splitlines()[-1:]
-            return last_line[0].removeprefix("heapwright-replay: ") if last_line else ending(self.run.exit_code)
+            return (
+                last_line[0].removeprefix("heapwright-replay: ")
+                if last_line
+                else describe_exit_status(self.run.exit_code)
+            )
         return "" if self.report else "the replay wrote no report"
 
     def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:

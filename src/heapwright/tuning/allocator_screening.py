@@ -121,7 +121,7 @@ def screen_allocators(
     return found
 
 
-def ranked(
+def rank_allocators(
     runs: Sequence[StoredRun], default: Config, configs: Mapping[str, Config], objectives: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Sort the allocators that work, lowest sum of costs first.

@@ -33,7 +33,7 @@ from heapwright.tuning.session import Session
 from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import time_limit
 from heapwright.workload.program import ProgramIdentity, without_outputs
-from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins
+from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, replacement_metrics
 
 _HINTS = {
     "instructions": "count them with --instructions=callgrind",
@@ -100,14 +100,14 @@ def _replace_times_under_fixed_load(session: Session, runs: Sequence[StoredRun])
     if session.workload.file.server is None:
         return
     inputs = metrics_by_input(runs)
-    why = fixed_time(inputs)
-    instead = stand_ins(session.options.objectives, minimised=True)
+    why = fixed_time_sentence(inputs)
+    instead = replacement_metrics(session.options.objectives, minimised=True)
     if why and all(run.metrics.get(key) is not None for run in runs for key in instead):
         why += f" The objectives are {' and '.join(METRICS[key].label for key in instead)}."
         if instead != session.options.objectives:  # otherwise an earlier session stored it, or the user named them
-            session.store.update(fixed_time=why)
+            session.store.update(fixed_time_sentence=why)
         session.set_objectives(instead)
-    if text := why or perhaps_fixed_time(inputs):
+    if text := why or fixed_time_warning(inputs):
         session.progress.note(text)
 
 

@@ -39,7 +39,9 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     )
     spaces = {name: allocator.space for name, allocator in screened.accepted.items()}
     configs = {name: allocator.config for name, allocator in screened.accepted.items()}
-    order, failed = allocator_screening.ranked(screened.runs, session.default, configs, session.options.objectives)
+    order, failed = allocator_screening.rank_allocators(
+        screened.runs, session.default, configs, session.options.objectives
+    )
     rejected = screened.rejected | failed | not_in_image(session)
     session.store.update(not_searched=rejected)
     for sentence in not_searched(rejected):

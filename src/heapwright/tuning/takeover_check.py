@@ -17,7 +17,7 @@ from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.preload_obstacles import find_obstacle, has_allocator
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator, find_allocators, with_preload
-from heapwright.allocators.takeover import Bindings, judge_takeover, others_than, takeover_failure
+from heapwright.allocators.takeover import Bindings, judge_takeover, other_providers, takeover_failure
 from heapwright.interleaving.binding_runs import run_until_bound
 from heapwright.interleaving.budget import Budget
 from heapwright.study.store import Store
@@ -85,7 +85,7 @@ def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str
         return ""
     if not found:
         return str(obstacle) if obstacle is not None else ""
-    others = others_than(library, found)
+    others = other_providers(library, found)
     if not others:
         return ""
     known = {os.path.realpath(a.path): a.name for a in reversed(find_allocators().values()) if a.path}

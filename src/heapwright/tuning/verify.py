@@ -41,7 +41,7 @@ from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
-from heapwright.study.policy import Policy, matters, requirements_of
+from heapwright.study.policy import Policy, gain_matters, requirements_of
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_writable_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
@@ -114,7 +114,7 @@ def thresholds(
         limits: objective → the log ratio that the user allows.
     """
     better = [then[m] for m in objectives if m in then and then[m].verdict == "better"]
-    large = [c for c in better if matters(c)]
+    large = [c for c in better if gain_matters(c)]
     gains = {c.metric: math.log(c.ratio) for c in large or better}
     largest = max((-gain for gain in gains.values()), default=0.0)
     found = {}

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
-from heapwright.measure.process_group import ending, run_group
+from heapwright.measure.process_group import describe_exit_status, run_group
 from heapwright.workload.last_line import TAIL_BYTES, last_line
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.score import MIN_LIMIT_S, NO_OBJECTIVE, score
@@ -170,7 +170,7 @@ class Executor:
     def _hint(self, input_: Input, run: Run, failure: str) -> str:
         """Return what to do about an exit status that the program may intend; see `Outcome`."""
         file, status = self.workload.file, run.exit_code
-        if not failure.startswith(ending(status)) or file.server is not None or status >= NOT_STARTED:
+        if not failure.startswith(describe_exit_status(status)) or file.server is not None or status >= NOT_STARTED:
             return ""
         of_file = f"success = {[*file.success, status]} in a workload file"
         option = f"--success {','.join(map(str, [*file.success, status]))}"
@@ -200,7 +200,7 @@ class Executor:
         if not trouble and succeeded:
             return f"it ended and did not print '{prefix.output}'" if prefix and prefix.output else ""
         words = last_line(run.stderr_tail)
-        return (trouble or ending(run.exit_code)) + (f": {words}" if words else "")
+        return (trouble or describe_exit_status(run.exit_code)) + (f": {words}" if words else "")
 
     def exit_status(self, outcome: Outcome) -> int:
         """Return an exit status for the run: 0 if it succeeded, otherwise the command's own, or 1 if that is 0."""
