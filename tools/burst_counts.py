@@ -35,7 +35,7 @@ def cost(benchmark: Benchmark, threads: int, operations: int, library: str) -> f
         operations: pairs of a run, about.
         library: path of the allocator.
     """
-    count = max(threads, benchmark.least)
+    count = max(threads, benchmark.min_threads)
     found: list[float | None] = []
     for empty in (True, False):
         words = benchmark.command(count, 1, quick=True, empty=empty)
@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("libraries", nargs="+", metavar="NAME=LIBRARY")
     args = parser.parse_args()
     libraries = dict(word.split("=", 1) for word in args.libraries)
-    benchmarks = [b for b in choose_benchmarks("burst", True) if b.least <= args.threads]
+    benchmarks = [b for b in choose_benchmarks("burst", True) if b.min_threads <= args.threads]
     print(
         "| benchmark |", " | ".join(libraries), "|", " | ".join(f"{n} / best peer" for n in libraries if n in OURS), "|"
     )

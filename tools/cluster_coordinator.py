@@ -86,10 +86,10 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
         folder: Where to write the study.
     """
     from heapwright.cluster.dask_runner import DaskMachines
-    from heapwright.cluster.pool import Pool
     from heapwright.cluster.settings import Settings
     from heapwright.cluster.transport import needs_of
-    from heapwright.experiment.blocks import Blocks
+    from heapwright.cluster.worker_pool import WorkerPool
+    from heapwright.interleaving.blocks import Blocks
     from heapwright.measure.meter import MeterOptions
     from heapwright.report.progress import SilentProgress
     from heapwright.study.store import open_writable_study
@@ -99,7 +99,7 @@ def measure(count: int, evaluations: int, folder: Path) -> None:
     inputs = (Input("one"),)
     workload = Workload(WorkloadFile(command=["sh"]), folder, inputs)
     needs = needs_of(workload, [], folder)
-    with Pool(Settings(ADDRESS), print, None) as pool, open_writable_study(folder / "s.study") as store:
+    with WorkerPool(Settings(ADDRESS), print, None) as pool, open_writable_study(folder / "s.study") as store:
         while (fit := pool.start(needs, "", None)) < count:
             print(f"{fit} workers", flush=True)
             time.sleep(1)

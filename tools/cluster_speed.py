@@ -21,11 +21,11 @@ from pathlib import Path
 
 from heapwright.allocators.registry import get_allocator
 from heapwright.cluster.dask_runner import DaskMachines
-from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, Work
+from heapwright.cluster.worker_pool import WorkerPool
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import Job, Work
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
@@ -67,7 +67,7 @@ def measure(trace: Path, rounds: int, address: str, folder: Path) -> None:
     inputs = (Input("one"),)
     workload = Workload(WorkloadFile(command=["sh"]), folder, inputs)
     needs = needs_of(workload, [get_allocator("glibc")], folder)
-    with Pool(Settings(address), print, None) as pool:
+    with WorkerPool(Settings(address), print, None) as pool:
         while pool.start(needs, "", None) < 2:
             time.sleep(0.5)
         machines = DaskMachines(pool, needs, 2)

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
-from heapwright.experiment.shape import shapes
-from heapwright.experiment.stats import RESAMPLES, mean_errors
+from heapwright.interleaving.shape import shapes
+from heapwright.interleaving.stats import RESAMPLES, mean_errors
 from heapwright.study.options import CONFIRM_LOOK, Options
 
 Rows = NDArray[np.float64]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
-from heapwright.experiment.stats import ALPHA, holm, ratio_interval, signed_rank_p, verdict
+from heapwright.interleaving.stats import ALPHA, holm, ratio_interval, signed_rank_p, verdict
 
 PICKS, PAIRS, SEARCHED, NOISE = 3, 10, 96, 0.02
 

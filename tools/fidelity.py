@@ -42,7 +42,7 @@ import programs
 from heapwright.allocators.registry import Allocator, get_allocator
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.trace.pack import pack
-from heapwright.trace.replay import Ready, environment, make_ready, replay_once
+from heapwright.trace.replay import ReadyTrace, environment, make_ready, replay_once
 
 ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc2-nothp", "rpmalloc", "exgen", "snmalloc", "tbbmalloc")
 SETTINGS: tuple[dict[str, str], ...] = (
@@ -175,7 +175,7 @@ def replay_environment(config: Config, linked: str) -> dict[str, str]:
     return env
 
 
-def run_replay(ready: Ready, config: Config, linked: str) -> dict[str, float | None]:
+def run_replay(ready: ReadyTrace, config: Config, linked: str) -> dict[str, float | None]:
     """Replays once; does not subtract the replayer's own memory, which is the same in all replays and cancels."""
     replayed = replay_once(ready, MeterOptions(), replay_environment(config, linked))
     if replayed.failure or replayed.report is None:

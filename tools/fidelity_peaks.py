@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.metrics import METRICS
-from heapwright.trace.replay import Ready, environment, make_ready, replay_once
+from heapwright.trace.replay import ReadyTrace, environment, make_ready, replay_once
 
 if TYPE_CHECKING:
     from fidelity import Config, Program
@@ -44,7 +44,7 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
     return {} if ran.exit_code else {peak: ran.metrics[peak] for peak in PEAKS}
 
 
-def run_replay(ready: Ready, config: Config, linked: str) -> dict[str, float | None]:
+def run_replay(ready: ReadyTrace, config: Config, linked: str) -> dict[str, float | None]:
     """Replays once; returns its peaks without the replayer's own memory, or nothing if the replay failed."""
     import fidelity
 

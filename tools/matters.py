@@ -30,7 +30,7 @@ from comparing import geometric_mean
 
 from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.records import StoredRun
 from heapwright.measure.meter import MeterOptions
 from heapwright.study import saving_bound
 from heapwright.study.view import SavingBound

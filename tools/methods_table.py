@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.campaign.analysis import Analysis, a12, analyse, rank_sum_p, read_search
-from heapwright.campaign.definition import load_definition, searches_of
-from heapwright.campaign.run import is_done
-from heapwright.experiment.stats import ALPHA, holm
+from heapwright.experiment.analysis import Analysis, a12, analyse, rank_sum_p, read_search
+from heapwright.experiment.definition import expand_searches, load_definition
+from heapwright.experiment.run import is_done
+from heapwright.interleaving.stats import ALPHA, holm
 from heapwright.report.experiment import quality_name, ranks_text
 from heapwright.report.tables import markdown_table
 from heapwright.search.auto import CMAES_FROM, GP_UP_TO
@@ -102,7 +102,7 @@ def main() -> None:
     definition = load_definition(args.file)
     for budget in definition.budgets:
         part = msgspec.structs.replace(definition, budgets=[budget])
-        planned_searches = searches_of(part)
+        planned_searches = expand_searches(part)
         files = [planned.file for planned in planned_searches]
         done = {name: read_search(args.folder / name) for name in files if is_done(args.folder / name)}
         sys.stdout.write(show(analyse(part, planned_searches, done), budget) + "\n")

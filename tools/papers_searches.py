@@ -31,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from papers_tables import workloads
 
-from heapwright.campaign.analysis import a12, rank_sum_p
-from heapwright.campaign.definition import load_definition, searches_of
-from heapwright.campaign.run import is_done
-from heapwright.experiment.configuration import DEFAULT_ID
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.stats import ALPHA, holm
+from heapwright.experiment.analysis import a12, rank_sum_p
+from heapwright.experiment.definition import expand_searches, load_definition
+from heapwright.experiment.run import is_done
 from heapwright.files import write_whole
+from heapwright.interleaving.configuration import DEFAULT_ID
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.stats import ALPHA, holm
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.tables import markdown_table
 from heapwright.study.store import read_study
@@ -126,7 +126,7 @@ def confirm(file: Path, folder: Path, jobs: int = 1) -> list[list[str]]:
     definition = load_definition(file)
     against = definition.against
     rows = [["program", "method", "searches", "replays predict", "Massif says", "below −0.5 %", "A12", "p", "best"]]
-    planned_searches = [planned for planned in searches_of(definition) if is_done(folder / planned.file)]
+    planned_searches = [planned for planned in expand_searches(definition) if is_done(folder / planned.file)]
     names = [p.name for p in definition.program if any(c.program.name == p.name for c in planned_searches)]
     for name, workload in workloads(file.parent / Path(definition.program[0].traces[0]).parent / "inputs", names):
         massif = Massif(workload, folder / f"{name}.massif.json")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.allocators.registry import find_allocators, get_allocator
-from heapwright.experiment.replays import recorded_replays
+from heapwright.interleaving.replays import recorded_replays
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.recordings import as_replayed, read_recordings, recorded_workload
 from heapwright.trace.replay import environment

@@ -35,7 +35,7 @@ from heapwright.measure.meter import MeterOptions
 from heapwright.trace.info import read_info
 from heapwright.trace.model import fit, synthesise
 from heapwright.trace.pack import native_program
-from heapwright.trace.replay import Replayed, environment, make_ready, replay_once
+from heapwright.trace.replay import ReplayRun, environment, make_ready, replay_once
 
 ALLOCATORS = ("glibc", "jemalloc", "mimalloc2-nothp", "tcmalloc", "exgen", "reaper")
 OTHERS = ("perl", "xmllint", "python3-malloc", "sqlite3", "z3", "cc1plus")
@@ -45,7 +45,7 @@ MEMORY = {"peak": "peak RSS", "mean": "mean RSS", "idle": "idle RSS"}
 PAUSE_S = 0.5  # no event for this long is a pause
 
 
-def memory_of(replayed: Replayed) -> dict[str, float]:
+def memory_of(replayed: ReplayRun) -> dict[str, float]:
     """Peak, mean and idle memory of a replay, without the replayer's own tables."""
     if replayed.failure or replayed.report is None:
         raise SystemExit(replayed.failure)

@@ -43,7 +43,7 @@ import spread_servers
 
 from heapwright.allocators.registry import find_allocators, get_allocator
 from heapwright.measure.meter import MeterOptions
-from heapwright.trace.replay import Ready, environment, make_ready, replay_once
+from heapwright.trace.replay import ReadyTrace, environment, make_ready, replay_once
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = {
@@ -140,7 +140,7 @@ def replays(program: fidelity.Program, trace: Path, configs: list[str]) -> dict[
         return {c: replayed(ready, c, program.name in sample_servers.LOADS) for c in configs}
 
 
-def replayed(ready: Ready, config: str, loaded: bool) -> dict[str, float]:
+def replayed(ready: ReadyTrace, config: str, loaded: bool) -> dict[str, float]:
     """Replays once under a configuration, and returns its memory.
 
     Args:

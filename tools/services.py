@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from heapwright.allocators.registry import find_allocators
-from heapwright.diagnose.diagnosis import diagnose, together
+from heapwright.diagnose.diagnosis import diagnose, sum_processes
 from heapwright.metrics import show_bytes
 from heapwright.report.diagnosis import show_diagnosis
 from heapwright.terminal_text import console
@@ -116,7 +116,7 @@ def preloaded(name: str) -> dict[str, str]:
 def resident(pids: list[int]) -> int:
     """Return resident memory in bytes, of several processes by PSS."""
     each = [diagnose(pid) for pid in pids]
-    return (together(each) if len(each) > 1 else each[0]).division.total
+    return (sum_processes(each) if len(each) > 1 else each[0]).division.total
 
 
 def steps(name: str, service: Service, variables: dict[str, dict[str, str]]) -> None:
@@ -131,7 +131,7 @@ def steps(name: str, service: Service, variables: dict[str, dict[str, str]]) -> 
     with tempfile.TemporaryDirectory() as folder, run({**os.environ}, Path(folder)) as pids:
         each = [diagnose(pid) for pid in pids]
         several = len(each) > 1
-        show_diagnosis(together(each) if several else each[0], name, console(), each if several else [])
+        show_diagnosis(sum_processes(each) if several else each[0], name, console(), each if several else [])
         before = resident(pids)
         if TRIM in variables:
             for pid in pids:

@@ -13,7 +13,7 @@ from heapwright.allocators import peers, registry
 from heapwright.allocators.huge_pages import thp_state
 from heapwright.allocators.registry import bundled_space, find_allocators, get_allocator
 from heapwright.allocators.space import build_space
-from heapwright.allocators.space_spec import Context, preloading
+from heapwright.allocators.space_spec import Context, preload_variables
 from heapwright.errors import UsageError
 from tests.conftest import ROOT
 
@@ -106,6 +106,6 @@ def test_settings_share_a_variable_and_the_library_is_preloaded() -> None:
 
 
 def test_a_library_is_not_preloaded_twice() -> None:
-    assert preloading("/a.so", {}) == {"LD_PRELOAD": "/a.so"}
-    assert preloading("/a.so", {"LD_PRELOAD": "/b.so:/a.so"}) == {"LD_PRELOAD": "/a.so:/b.so"}
-    assert preloading("", {"LD_PRELOAD": "/b.so"}) == {}
+    assert preload_variables("/a.so", {}) == {"LD_PRELOAD": "/a.so"}
+    assert preload_variables("/a.so", {"LD_PRELOAD": "/b.so:/a.so"}) == {"LD_PRELOAD": "/a.so:/b.so"}
+    assert preload_variables("", {"LD_PRELOAD": "/b.so"}) == {}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.allocators.effect import can_ask, effective
-from heapwright.allocators.embedded import embedded_name, find_embedded, why_not
+from heapwright.allocators.embedded import embedded_name, embedded_obstacle, find_embedded
+from heapwright.allocators.library_report import can_ask, effective_settings
 from heapwright.allocators.registry import get_allocator
 from heapwright.allocators.user_settings import environment_troubles
 from tests import needs
@@ -71,7 +71,7 @@ def test_a_jemalloc_under_prefixed_names(options: tuple[str, ...], tmp_path: Pat
     assert {"dirty_decay_ms", "narenas", "tcache_max"} <= {p.key for p in space.params}
     env = space.environment({"narenas": "1"}, {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0"})
     assert env == {"_RJEM_MALLOC_CONF": "dirty_decay_ms:0,narenas:1"}
-    assert effective(spec, path, {"narenas": "1"}, env) == {"narenas": "1"}
+    assert effective_settings(spec, path, {"narenas": "1"}, env) == {"narenas": "1"}
 
 
 def test_a_jemalloc_that_is_the_programs_malloc(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_program_is_asked_before_its_main(
     assert (found.name, found.version, embedded_name(found)) == ("mimalloc", "3.1.4", "mimalloc 3.1.4")
     assert [p.key for p in found.space(threads=True).params] == ["purge_delay"], "what this very mimalloc knows"
     spec = found.file.allocator
-    assert effective(spec, path, {"purge_delay": "7"}, {"MIMALLOC_PURGE_DELAY": "7"}) == {"purge_delay": "7"}
+    assert effective_settings(spec, path, {"purge_delay": "7"}, {"MIMALLOC_PURGE_DELAY": "7"}) == {"purge_delay": "7"}
     assert witness.exists(), "main has run"
     assert subprocess.run([path], check=False).returncode == 3
     assert not witness.exists(), "main would have removed it"
@@ -146,10 +146,11 @@ def test_other_allocators_cannot_serve_a_program_with_an_embedded_one(build: Cal
     path = build(LIKE_MIMALLOC)
     embedded = find_embedded(path)
     assert embedded is not None
-    assert why_not(embedded, embedded, path) == ""
+    assert embedded_obstacle(embedded, embedded, path) == ""
     for name in ("glibc", "exgen"):
         assert (
-            why_not(embedded, get_allocator(name), path) == f"{name} cannot serve own: mimalloc 3.1.4 is linked into it"
+            embedded_obstacle(embedded, get_allocator(name), path)
+            == f"{name} cannot serve own: mimalloc 3.1.4 is linked into it"
         )
 
 

@@ -13,7 +13,7 @@ from heapwright.allocators.huge_pages import (
     LIBRARY,
     VARIABLE,
     are_forbidden,
-    has_pool,
+    has_huge_page_pool,
     process_space,
     thp_state,
     with_library,
@@ -98,15 +98,15 @@ def test_the_state_of_huge_pages_is_read_from_the_system(monkeypatch: pytest.Mon
 
 def test_a_pool_of_huge_pages_has_pages_or_may_get_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("heapwright.allocators.huge_pages._POOL", tmp_path)
-    assert not has_pool()
+    assert not has_huge_page_pool()
     folder = tmp_path / "hugepages-2048kB"
     folder.mkdir()
     for name, other in (("nr_hugepages", "nr_overcommit_hugepages"), ("nr_overcommit_hugepages", "nr_hugepages")):
         (folder / name).write_text("8\n")
         (folder / other).write_text("0\n")
-        assert has_pool(), name
+        assert has_huge_page_pool(), name
         (folder / name).write_text("0\n")
-        assert not has_pool(), name
+        assert not has_huge_page_pool(), name
 
 
 def test_a_process_forbids_them_for_itself_and_its_children() -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from heapwright.allocators.effect import ask_library, effective, known_keys
+from heapwright.allocators.library_report import ask_library, effective_settings, known_keys
 from heapwright.allocators.presets import load_preset, preset_allocators, preset_names
 from heapwright.allocators.registry import (
     bundled_names,
@@ -15,7 +15,7 @@ from heapwright.allocators.registry import (
     find_allocators,
     get_allocator,
     ordinary_allocators,
-    upstream,
+    upstream_version,
 )
 from heapwright.allocators.space import build_space
 from heapwright.allocators.space_spec import Context
@@ -113,17 +113,17 @@ def test_the_ends_of_every_range_take_effect(name: str) -> None:
             (param.levels[0], param.levels[param.specials % len(param.levels)], param.levels[-1])
         ):
             settings = {param.key: level}
-            found = effective(allocator.file.allocator, "true", settings, space.environment(settings, {}))
+            found = effective_settings(allocator.file.allocator, "true", settings, space.environment(settings, {}))
             assert found == (settings if space.allocator.probe != "complaint" else {}), name
 
 
 def test_a_setting_without_effect_is_noticed() -> None:
     needs.peer("jemalloc")
     spec = get_allocator("jemalloc").file.allocator
-    assert effective(spec, "true", {"narenas": "0"}, {"MALLOC_CONF": "narenas:0"})["narenas"] != "0"
+    assert effective_settings(spec, "true", {"narenas": "0"}, {"MALLOC_CONF": "narenas:0"})["narenas"] != "0"
     assert ask_library(spec, {"MALLOC_CONF": "nonsense:1"}).complaints == ("Invalid conf pair: nonsense:1",)
     spec = get_allocator("exgen").file.allocator
-    assert effective(spec, "true", {"keep": "x"}, {"EXGEN_OPTIONS": "keep=x"}) == {"keep": "not understood"}
+    assert effective_settings(spec, "true", {"keep": "x"}, {"EXGEN_OPTIONS": "keep=x"}) == {"keep": "not understood"}
 
 
 @pytest.mark.parametrize("name", ["tcmalloc", "jemalloc", "mimalloc2"])
@@ -138,7 +138,7 @@ def test_a_setting_of_another_build_is_left_out(name: str) -> None:
 
 def test_versions_without_the_distribution() -> None:
     for text, expected in (("5.3.0-1", "5.3.0"), ("1:2.10-1+b2", "2.10"), ("2.3.2 (sys 0.1)", "2.3.2"), ("", "")):
-        assert upstream(text) == expected
+        assert upstream_version(text) == expected
 
 
 def test_hardened_and_duplicate_allocators_are_searched_only_if_named() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from heapwright.allocators import peers
 from heapwright.allocators.registry import find_allocators, get_allocator
-from heapwright.allocators.takeover import bindings, others_than, takeover_failure, watch_environment
+from heapwright.allocators.takeover import bindings, other_providers, takeover_failure, watch_environment
 from heapwright.errors import UsageError
 
 
@@ -109,9 +109,11 @@ def test_an_allocator_that_was_dropped(tmp_path: Path) -> None:
 def test_helpers_of_a_script_decide_nothing_about_the_program_that_it_becomes(library: Path) -> None:
     ours = os.path.realpath(library)
     helper, other = {("/bin/env", ours)}, {("/bin/prog", "/opt/libother.so")}
-    assert others_than(str(library), [helper]) == []
-    assert others_than(str(library), [other | {("/bin/sh", ours)}, helper]) == ["/opt/libother.so"]
-    assert others_than(str(library), [other, helper]) == [], "no script: the process that uses the library may matter"
+    assert other_providers(str(library), [helper]) == []
+    assert other_providers(str(library), [other | {("/bin/sh", ours)}, helper]) == ["/opt/libother.so"]
+    assert other_providers(str(library), [other, helper]) == [], (
+        "no script: the process that uses the library may matter"
+    )
 
 
 def test_a_program_that_ignores_preloading(library: Path, program: Callable[..., Path], tmp_path: Path) -> None:

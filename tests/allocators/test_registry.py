@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.allocators.probe import effective_glibc, find_loader, list_tunables
+from heapwright.allocators.glibc_tunables import effective_glibc, find_loader, list_tunables
 from heapwright.allocators.registry import bundled_space, find_allocators, get_allocator, glibc_version
 from heapwright.allocators.space import build_space
 from heapwright.allocators.space_spec import Context, version_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heapwright.allocators.takeover import bindings, others_than
+from heapwright.allocators.takeover import bindings, other_providers
 
 LINE = "      1234:\tbinding file {} [0] to {} [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
 
@@ -14,11 +14,11 @@ def test_paths_may_have_spaces(tmp_path: Path) -> None:
     (tmp_path / "bindings.1234").write_text(LINE.format(program, library) + LINE.format("/lib/libc.so.6", library))
     found = bindings(tmp_path)
     assert found == [{(program, library), ("/lib/libc.so.6", library)}]
-    assert others_than("/usr/lib/libjemalloc.so.2", found) == [library]
+    assert other_providers("/usr/lib/libjemalloc.so.2", found) == [library]
 
 
 def test_every_copy_of_glibc_is_glibc() -> None:
     """A 32-bit program has its own, which reads the same variables."""
     found = [{("/prog", "/usr/lib32/libc.so.6")}]
-    assert others_than("/usr/lib/x86_64-linux-gnu/libc.so.6", found) == []
-    assert others_than("/usr/lib/libjemalloc.so.2", found) == ["/usr/lib32/libc.so.6"]
+    assert other_providers("/usr/lib/x86_64-linux-gnu/libc.so.6", found) == []
+    assert other_providers("/usr/lib/libjemalloc.so.2", found) == ["/usr/lib32/libc.so.6"]

@@ -24,7 +24,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.compare import _reproduce
-from heapwright.cli.measuring import check_measuring
+from heapwright.cli.measuring_options import check_measuring
 from heapwright.cli.tune import _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
 

@@ -36,4 +36,4 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heapwright.cluster.pool._SETTLE_S", 0.3)
+    monkeypatch.setattr("heapwright.cluster.worker_pool._SETTLE_S", 0.3)

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from heapwright.cluster.dask_runner import DaskMachines
-from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
-from heapwright.experiment.runner import Job, Work
+from heapwright.cluster.worker_pool import WorkerPool
+from heapwright.interleaving.runner import Job, Work
 from heapwright.measure.meter import MeterOptions
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -128,7 +128,7 @@ def test_the_scheduler_restarted_while_nothing_is_under_way(farm: Farm, tmp_path
     farm.start_scheduler()
     farm.start_worker("one")
     needs = needs_of(executor.workload, [], tmp_path)
-    with Pool(Settings(farm.address, patience_s=60), lambda _: None, None) as pool:
+    with WorkerPool(Settings(farm.address, patience_s=60), lambda _: None, None) as pool:
         pool.start(needs, "true", None)
         runner = DaskMachines(pool, needs, 1).for_program(executor, timed=False)
         for block in range(2):
@@ -186,7 +186,7 @@ def test_a_study_survives_a_pause_of_the_network(pause_s: float, network: tuple[
         farm.start_worker("near")
         farm.start_worker("far", before=["ip", "netns", "exec", name])
         needs = needs_of(executor.workload, [], tmp_path)
-        with Pool(Settings(farm.address, patience_s=60), notes.append, None) as pool:
+        with WorkerPool(Settings(farm.address, patience_s=60), notes.append, None) as pool:
             wait_for(lambda: pool.start(needs, "sh", None) == 2)
             runner = DaskMachines(pool, needs, 2).for_program(executor, timed=False)
             blocks = int(10 + 3 * pause_s)

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from heapwright.cluster.dask_runner import DaskMachines
-from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import Settings
 from heapwright.cluster.transport import needs_of
+from heapwright.cluster.worker_pool import WorkerPool
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Runner, Work
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import Job, JobResult, LocalMachine, Machines, Runner, Work
 from heapwright.measure.host import this_host
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.program_memory import ProgramMemory
@@ -58,7 +58,7 @@ def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine
     file = WorkloadFile(command=["sh"])
     needs = needs_of(Workload(file, tmp_path, (ONE,)), [], tmp_path)
     said: list[str] = []
-    with Pool(Settings(farm.address, patience_s=60), said.append, None) as pool:
+    with WorkerPool(Settings(farm.address, patience_s=60), said.append, None) as pool:
         pool.start(needs, "sh", os.environ.get("PATH"))
         yield DaskMachines(pool, needs, 2)
 
@@ -193,7 +193,7 @@ def test_memory_alone_uses_every_worker(shared_farm: Farm, tmp_path: Path) -> No
     """Two blocks run at once: each ends only after the other has begun."""
     script = f"touch {tmp_path}/$SETTING; until [ -e {tmp_path}/1 ] && [ -e {tmp_path}/2 ]; do sleep 0.02; done"
     needs = needs_of(Workload(WorkloadFile(command=["sh"]), tmp_path, (ONE,)), [], tmp_path)
-    with Pool(Settings(shared_farm.address, patience_s=60), lambda _: None, None) as pool:
+    with WorkerPool(Settings(shared_farm.address, patience_s=60), lambda _: None, None) as pool:
         wait_for(lambda: pool.start(needs, "sh", None) == 2)
         runner = DaskMachines(pool, needs, 2).for_program(shell(script, tmp_path), timed=False)
         found = results(runner, Work((job(1, block=0),)), Work((job(2, block=1),)))

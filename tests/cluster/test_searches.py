@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from heapwright.campaign.definition import load_definition
-from heapwright.campaign.run import is_done
-from heapwright.cluster.searches import demands_of
+from heapwright.cluster.searches import requirements_of_experiment
+from heapwright.experiment.definition import load_definition
+from heapwright.experiment.run import is_done
 
 from ..processes import runs, wait_for
 from .farm import Farm, free_port
@@ -157,7 +157,7 @@ def test_searches_that_would_disturb_each_other_do_not_overlap(
     programs = '[[program]]\nname = "a"\ncommand = ["true"]\n[[program]]\nname = "b"\nworkload = "b.toml"\n'
     head = f'methods = ["random"]\nbudgets = [3]\nminimize = ["{objective}"]\nallocators = ["glibc"]\n'
     (tmp_path / "e.toml").write_text(head + programs)
-    found = demands_of(load_definition(tmp_path / "e.toml"), tmp_path, tmp_path / "e")
+    found = requirements_of_experiment(load_definition(tmp_path / "e.toml"), tmp_path, tmp_path / "e")
     assert (found.one_search_per_machine, set(found.single)) == (one_search_per_machine, single)
     assert found.needs.programs == ["true", "cat"]
     assert str(tmp_path) in found.needs.paths

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from heapwright.comparison.bench_results import Cell, Metrics, compensate, derive, geometric_mean, overall
+from heapwright.comparison.bench_results import Cell, Metrics, compute_results, geometric_mean, overall, subtract_void
 from heapwright.comparison.suite import BENCHMARKS, Benchmark
 
 REALISTIC = next(b for b in BENCHMARKS if b.name == "realistic")
@@ -23,7 +23,7 @@ def metrics(cpu_s: float, peak: float = 2e6, **more: float | None) -> Metrics:
 
 
 def test_the_cost_of_the_void_is_subtracted() -> None:
-    found = compensate(metrics(5e-4, 4e6, cycles=9e5), metrics(2e-4, 1e6, cycles=4e5))
+    found = subtract_void(metrics(5e-4, 4e6, cycles=9e5), metrics(2e-4, 1e6, cycles=4e5))
     assert found["ns_per_pair"] == pytest.approx(300)
     assert found["wall_ns_per_pair"] == pytest.approx(150)
     assert found["cycles_per_pair"] == pytest.approx(500)
@@ -35,7 +35,7 @@ def test_the_cost_of_the_void_is_subtracted() -> None:
 def test_each_run_is_divided_by_its_own_number_of_pairs() -> None:
     """Where threads hand over blocks, the number of pairs depends on timing."""
     void = {**metrics(2e-4), "operations": 500.0}
-    assert compensate(metrics(5e-4), void)["ns_per_pair"] == pytest.approx(500 - 400)
+    assert subtract_void(metrics(5e-4), void)["ns_per_pair"] == pytest.approx(500 - 400)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_each_run_is_divided_by_its_own_number_of_pairs() -> None:
     [(metrics(5e-4), {}), ({}, metrics(5e-4)), ({**metrics(5e-4), "operations": 0.0}, metrics(5e-4))],
 )
 def test_unknown_metrics_are_none(run: Metrics, void: Metrics) -> None:
-    found = compensate(run, void)
+    found = subtract_void(run, void)
     assert found["ns_per_pair"] is None
     assert found["cycles_per_pair"] is None
 
@@ -54,7 +54,7 @@ def test_drift_of_the_machine_cancels() -> None:
     names = {"a": 3e-4, "b": 4e-4}
     cells = {("realistic", n, 1): cell(REALISTIC, n, [metrics(c * s) for s in slow]) for n, c in names.items()}
     voids = {("realistic", 1): cell(REALISTIC, "void", [metrics(1e-4 * s, 1e6) for s in slow])}
-    derive(cells, voids, "a")
+    compute_results(cells, voids, "a")
     ratio = cells["realistic", "b", 1].ratios["ns_per_pair"]
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.5, 1.5, 1.5))
     assert cells["realistic", "a", 1].ratios["ns_per_pair"].value == 1
@@ -72,7 +72,7 @@ def test_the_interval_of_an_allocator_against_itself_contains_1() -> None:
             for i, n in enumerate(("a", "a-2"))
         }
         voids = {("realistic", 1): cell(REALISTIC, "void", [metrics(3e-4 * row[2]) for row in noise])}
-        derive(cells, voids, "a")
+        compute_results(cells, voids, "a")
         ratio = cells["realistic", "a-2", 1].ratios["ns_per_pair"]
         covered += ratio.low <= 1 <= ratio.high
     assert 0.92 <= covered / 400 <= 0.98
@@ -82,7 +82,7 @@ def test_noise_larger_than_the_cost_gives_no_ratio() -> None:
     costs = {"a": (5e-4, 4e-4), "b": (5e-4, 2e-4)}
     cells = {("realistic", n, 1): cell(REALISTIC, n, [metrics(v) for v in both]) for n, both in costs.items()}
     voids = {("realistic", 1): cell(REALISTIC, "void", [metrics(3e-4), metrics(3e-4)])}
-    derive(cells, voids, "a")
+    compute_results(cells, voids, "a")
     found = cells["realistic", "b", 1]
     assert "ns_per_pair" not in found.ratios
     assert found.ratios["cpu_s"].value == pytest.approx(0.5**0.5)
@@ -92,7 +92,7 @@ def test_noise_larger_than_the_cost_gives_no_ratio() -> None:
 def test_a_failed_cell_has_no_ratio() -> None:
     cells = {("server", n, 1): cell(SERVER, n, [metrics(5e-4)] * 2) for n in ("a", "b")}
     cells["server", "b", 1].failure = "killed by SIGSEGV"
-    derive(cells, {}, "a")
+    compute_results(cells, {}, "a")
     assert cells["server", "b", 1].ratios == {}
     assert not cells["server", "b", 1].measured
     assert cells["server", "b", 1].spread("wall_s") is None
@@ -101,7 +101,7 @@ def test_a_failed_cell_has_no_ratio() -> None:
 def test_there_are_no_ratios_if_the_reference_fails() -> None:
     cells = {("server", n, 1): cell(SERVER, n, [metrics(5e-4)] * 2) for n in ("a", "b")}
     cells["server", "a", 1].failure = "hung"
-    derive(cells, {}, "a")
+    compute_results(cells, {}, "a")
     assert cells["server", "b", 1].ratios == {}
     assert cells["server", "b", 1].medians["cpu_s"] == 5e-4
 
@@ -113,7 +113,7 @@ def test_geometric_means_leave_out_failed_cells() -> None:
         for name, c in (("a", 1e-3), ("b", 2e-3))
     }
     cells["server", "b", 2].failure = "killed by SIGSEGV"
-    derive(cells, {}, "a")
+    compute_results(cells, {}, "a")
     first, second = overall(list(cells.values()), ["a", "b"], {"server": "wall_s"})
     assert (first.time, first.measured, first.of) == (1, 2, 2)
     assert second.time == pytest.approx(2)

@@ -17,7 +17,7 @@ from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
-from ..experiment.fakes import FakeProgram, outcome
+from ..interleaving.fakes import FakeProgram, outcome
 
 INPUTS = (Input("small"), Input("large"))
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from heapwright.diagnose.advice import MIB, advise
-from heapwright.diagnose.diagnosis import Diagnosis, divide, figures_of, together
+from heapwright.diagnose.diagnosis import Diagnosis, divide, figures_of, sum_processes
 from heapwright.report.diagnosis import head, rows_of_parts, show_diagnosis
 
 ARENAS = 40 * MIB
@@ -53,7 +53,7 @@ def test_mapped_blocks_are_at_most_the_private_memory() -> None:
 
 def test_processes_with_different_mallocs() -> None:
     each = (process(1, "glibc 2.36", HEAP), process(2, "jemalloc", None))
-    whole = together(each)
+    whole = sum_processes(each)
     rows = dict(rows_of_parts(whole))
     assert sum(rows.values()) == whole.division.total == 208 * MIB
     assert rows["heap: free whole pages"] == 20 * MIB
@@ -67,14 +67,14 @@ def test_processes_with_different_mallocs() -> None:
 
 def test_processes_with_one_malloc() -> None:
     each = (process(1, "jemalloc", None), process(2, "jemalloc", None))
-    whole = together(each)
+    whole = sum_processes(each)
     assert "; malloc: jemalloc" in head(whole, "two")
     assert "jemalloc does not show" in whole.advice.sentence
     assert "  heap: live and free" in text_of(whole, each)
 
 
 def test_the_managed_heap_is_that_of_the_processes_with_this_runtime() -> None:
-    whole = together([process(1, "glibc 2.36", HEAP), process(2, "Go runtime", None, managed="go")])
+    whole = sum_processes([process(1, "glibc 2.36", HEAP), process(2, "Go runtime", None, managed="go")])
     assert (whole.figures.managed, whole.figures.managed_resident) == ("go", 100 * MIB)
 
 

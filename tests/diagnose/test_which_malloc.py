@@ -50,7 +50,7 @@ def test_the_malloc_of_a_preloaded_library_is_named(name: str) -> None:
 
 
 def test_the_advice_keeps_the_settings_of_the_process() -> None:
-    from heapwright.diagnose.diagnosis import diagnose, together
+    from heapwright.diagnose.diagnosis import diagnose, sum_processes
 
     needs.peer("jemalloc")
     library = find_allocators()["jemalloc"].preload
@@ -63,7 +63,7 @@ def test_the_advice_keeps_the_settings_of_the_process() -> None:
             found.append(diagnose(pid))
     assert found[0].advice.steps[0].startswith("its own figures: MALLOC_CONF=narenas:2,stats_print:true, ")
     assert found[1].advice.steps[1] == "MALLOC_CONF=narenas:3,dirty_decay_ms:0, if they show free pages"
-    assert "dirty_decay_ms:0 added to MALLOC_CONF" in together(found).advice.steps[1]
+    assert "dirty_decay_ms:0 added to MALLOC_CONF" in sum_processes(found).advice.steps[1]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(rate=8)], ids=["all", "sample"])

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.elf.image import read_image
-from heapwright.elf.note import OWNER, Linked, note_object, read_note
+from heapwright.elf.note import OWNER, LinkedAllocator, note_object, read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive
 from heapwright.link.closure import read_input
 from heapwright.link.judge import inspect_files
-from heapwright.link.line import read_line, read_script
+from heapwright.link.linker_command import read_line, read_script
 
 from .conftest import Build, run
 
@@ -125,7 +125,7 @@ _TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 @given(why=_TEXT, options=st.text("abc=,019", max_size=30), machine=st.sampled_from(["EM_X86_64", "EM_AARCH64"]))
 def test_notes_come_back(why: str, options: str, machine: str) -> None:
-    linked = Linked("exgen", "1", "static", "single", why, options)
+    linked = LinkedAllocator("exgen", "1", "static", "single", why, options)
     image = read_image(note_object(linked, machine), "note.o")
     assert image.kind == "object"
     assert image.machine == machine
@@ -134,7 +134,7 @@ def test_notes_come_back(why: str, options: str, machine: str) -> None:
 
 
 def test_a_foreign_note_is_passed_over() -> None:
-    image = read_image(note_object(Linked("exgen", "1", "static", "single", ""), "EM_X86_64"), "note.o")
+    image = read_image(note_object(LinkedAllocator("exgen", "1", "static", "single", ""), "EM_X86_64"), "note.o")
     for data in (b"nonsense", b"[1]", b"\xff\xfe", b"[" * 100_000):
         image.notes[OWNER] = [data]
         assert read_note(image) is None

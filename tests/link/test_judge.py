@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.link.judge import Judgement, inspect_files, readable, reason
+from heapwright.link.judge import Judgement, demangled_name, inspect_files, reason
 from tests import needs
 
 from .conftest import Build, run
@@ -205,17 +205,17 @@ def test_objects_of_another_machine_are_judged_alone(compile_: Build, tmp_path: 
 
 def test_cpp_names_are_demangled() -> None:
     start = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
-    assert readable(start) == "std::thread::_M_start_thread"
-    assert readable("_ZN5boost6thread21start_thread_noexceptEv") == "boost::thread::start_thread_noexcept"
-    assert readable("pthread_create") == "pthread_create"
-    assert readable("_Znwm") == "operator new"
-    assert readable("_ZN12_GLOBAL__N_11fEv") == "(anonymous namespace)::f"
-    assert readable("_ZnonsenseX") == "_ZnonsenseX"
+    assert demangled_name(start) == "std::thread::_M_start_thread"
+    assert demangled_name("_ZN5boost6thread21start_thread_noexceptEv") == "boost::thread::start_thread_noexcept"
+    assert demangled_name("pthread_create") == "pthread_create"
+    assert demangled_name("_Znwm") == "operator new"
+    assert demangled_name("_ZN12_GLOBAL__N_11fEv") == "(anonymous namespace)::f"
+    assert demangled_name("_ZnonsenseX") == "_ZnonsenseX"
 
 
 def test_names_stay_mangled_without_the_demangler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cxxfilt", None)
-    assert readable("_Znwm") == "_Znwm"
+    assert demangled_name("_Znwm") == "_Znwm"
 
 
 @pytest.mark.parametrize(("way", "verdict"), [("nothing", "single"), ("pthread", "multi"), ("dlopen", "unknown")])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.comparison.bench import Suite
-from heapwright.comparison.bench_results import Cell, derive
+from heapwright.comparison.bench_results import Cell, compute_results
 from heapwright.comparison.suite import choose_benchmarks
 
 NAMES = ("glibc", "jemalloc", "mimalloc3", "mimalloc3-nothp", "lib<odd>.so")
@@ -47,5 +47,5 @@ def suite(
             if benchmark.void:
                 runs = {i: {**figures(0.03), "peak_rss_bytes": 5e6} for i in range(rounds)}
                 found.voids[benchmark.name, count] = Cell(benchmark, "void", count, runs=runs)
-    derive(found.cells, found.voids, names[0])
+    compute_results(found.cells, found.voids, names[0])
     return found

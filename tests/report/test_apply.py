@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from heapwright.cli.main import main
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.stats import Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.stats import Verdict
 from heapwright.report.apply import FORMATS, docker_quote, render_config, systemd_quote
 from tests import needs
 

@@ -15,8 +15,8 @@ import yaml  # type: ignore[import-untyped] # mkdocs brings it
 from heapwright.allocators.registry import library_folder
 from heapwright.cli.main import build_parser
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
 from heapwright.files import file_sha256
+from heapwright.interleaving.configuration import Config
 from heapwright.platforms import INSIDE, host_platform
 from heapwright.report.apply import FORMATS, render_config
 from tests import needs

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.container import ErrorbarContainer
 
-from heapwright.comparison.bench_results import derive
-from heapwright.experiment.stats import Ratio
+from heapwright.comparison.bench_results import compute_results
+from heapwright.interleaving.stats import Ratio
 from heapwright.report.benchmark_plots import figures, write_plots
 from heapwright.report.benchmarks import (
     cell_failures,
@@ -61,7 +61,7 @@ def test_failures_of_several_cells_are_one_line() -> None:
     for count in (1, 2):
         found.cells["server", "jemalloc", count].failure = "killed by SIGSEGV"
     found.cells["server", "mimalloc3", 2].failure = "hung"
-    derive(found.cells, found.voids, "glibc")
+    compute_results(found.cells, found.voids, "glibc")
     assert cell_failures(found) == [
         "server, jemalloc, 1, 2 threads: killed by SIGSEGV",
         "server, mimalloc3, 2 threads: hung",
@@ -152,7 +152,7 @@ def test_values_that_were_not_measured_are_not_drawn() -> None:
     assert set(figures(found)) == {"all", "server-time"}
     for cell in found.cells.values():
         cell.failure = "hung"
-    derive(found.cells, found.voids, "glibc")
+    compute_results(found.cells, found.voids, "glibc")
     assert figures(found) == {}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heapwright.diagnose.diagnosis import diagnose, together
+from heapwright.diagnose.diagnosis import diagnose, sum_processes
 from heapwright.report.diagnosis_html import write_page
 
 from .test_browser import CONTRAST, opened, opened_alone
@@ -47,7 +47,7 @@ def diagnosis_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
             write_page(found, [], "process <b>1</b>", page)
         else:
             each = [found, diagnose(os.getpid())]
-            write_page(together(each), each, "two processes", page)
+            write_page(sum_processes(each), each, "two processes", page)
         process.stdin.close()
     return page
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from heapwright.experiment.stats import Summary
+from heapwright.interleaving.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.terminal import interval, measure_table, print_summary
 from heapwright.search.quality import front_quality

@@ -7,12 +7,12 @@ import itertools
 import random
 from typing import Any
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.stats import Ratio, Summary, Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.stats import Ratio, Summary, Verdict
 from heapwright.metrics import NUMERIC
-from heapwright.study.axes import SweptAxis
 from heapwright.study.claim import pick_claim, study_claim
-from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult, Smoothness
+from heapwright.study.landscape_axes import SweptAxis
+from heapwright.study.landscape_result import FreshComparison, LandscapePoint, LandscapeResult, Smoothness
 from heapwright.study.view import (
     Agreement,
     Confirmation,
@@ -180,7 +180,7 @@ def replayed() -> StudyView:
             Agreement("peak_rss_bytes", [(i / 100, i / 90) for i in range(-5, 6)], 0.93, "holds"),
             Agreement("cpu_s", [(0.0, 0.001), (0.0, 0.0)], None, "flat"),
         ],
-        checked="Recorded under exgen, it makes the same calls (within 0.02%).",
+        checked="Recorded under exgen, the program makes the same calls (within 0.02%).",
     )
     return dataclasses.replace(found, evaluations=searched, proxy=proxy)
 
@@ -199,8 +199,8 @@ def swept() -> StudyView:
     ]
     landscape = LandscapeResult(
         "cpu_s", "glibc", axes, points, 1.0, 0.01, 0.02, Smoothness(0.9, 0.01, 0.005, "smooth"), 8,
-        Fresh(Ratio(0.9, 0.89, 0.91), 0.9, 0.008, 8, "better"),
-        Fresh(Ratio(1.2, 1.19, 1.21), 1.2, 0.008, 8, "worse"), True,
+        FreshComparison(Ratio(0.9, 0.89, 0.91), 0.9, 0.008, 8, "better"),
+        FreshComparison(Ratio(1.2, 1.19, 1.21), 1.2, 0.008, 8, "worse"), True,
     )  # fmt: skip
     return view(landscape=landscape, picks={}, claim="A landscape of CPU time.", front=[])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.search.pareto import balanced, dominates, front, thin_front, weighed
+from heapwright.search.pareto import balanced, dominates, front, thin_front, weighted_score
 
 Costs = list[tuple[float, ...]]
 
@@ -60,7 +60,7 @@ def test_a_thinned_front_is_part_of_it_with_its_ends(costs: Costs, keep: int) ->
 def test_the_balanced_one_s_gains_outweigh_its_losses_most_of_all(costs: Costs) -> None:
     chosen = balanced(costs, front(costs))
     assert chosen in front(costs)
-    assert all(weighed(costs[chosen]) <= weighed(c) + 1e-12 for c in costs)
+    assert all(weighted_score(costs[chosen]) <= weighted_score(c) + 1e-12 for c in costs)
 
 
 def test_a_small_gain_for_hardly_a_loss_is_balanced() -> None:

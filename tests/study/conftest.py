@@ -11,7 +11,7 @@ import pytest
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import SpaceFile
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.records import StoredRun
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import SilentProgress
 from heapwright.study.load import load_view

@@ -124,7 +124,7 @@ def install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("heapwright.tuning.session.Executor", FakeExecutor)
     for module in ("runner", "budget"):
-        monkeypatch.setattr(f"heapwright.experiment.{module}.time", SimpleNamespace(monotonic=lambda: world.clock))
+        monkeypatch.setattr(f"heapwright.interleaving.{module}.time", SimpleNamespace(monotonic=lambda: world.clock))
     monkeypatch.delenv("TOY", raising=False)
     monkeypatch.setattr("heapwright.study.open.measure_cold_pages", lambda: None)  # real time
     monkeypatch.setattr("heapwright.tuning.runtimes.thp_state", lambda: "madvise")

@@ -92,7 +92,7 @@ def test_one_line_lists_allocators_without_time(tuning: Callable[..., Tuning]) -
 def test_the_best_at_its_defaults_stands_first(tuning: Callable[..., Tuning]) -> None:
     study = three(tuning, world())
     study.go()
-    assert "searched together, best at its defaults first: fast, lean" in study.notes.notes
+    assert "allocators to search, best at its defaults first: fast, lean" in study.notes.notes
 
 
 @pytest.mark.long

@@ -13,17 +13,17 @@ import pytest
 
 from heapwright.cli.common import write_json
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.stats import Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import Verdict
 from heapwright.report.study_json import tune_json
 from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
-from heapwright.study.claim import NOTHING, effect, headline, is_proven, losses, pick_claim, study_claim
+from heapwright.study.claim import NOTHING, effect, is_proven, losses, pick_claim, recommended_pick, study_claim
 from heapwright.study.commands import measure_command
 from heapwright.study.confirmation import judge_pairs
+from heapwright.study.final_picks import final_picks
 from heapwright.study.options import Options
 from heapwright.study.policy import Aims
-from heapwright.study.standing import final_picks
 from heapwright.study.store import read_study, study_errors
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName
 from heapwright.tuning.confirm import pairs_needed
@@ -122,7 +122,7 @@ def test_the_study_speaks_for_the_gain_that_most_outweighs_its_loss() -> None:
     unproven = pick("memory", memory(0.5, "unproven"), cpu(0.5, "unproven"))
     for others, best in ((costly, "balanced"), (cheap, "time"), (unproven, "balanced")):
         found, _ = final_picks({others.name: others, "balanced": even}, {}, Aims(tuple(OBJECTIVES)))
-        spoken = headline(found, OBJECTIVES)
+        spoken = recommended_pick(found, OBJECTIVES)
         assert spoken is not None
         assert spoken.name == best
 
@@ -131,7 +131,7 @@ def test_a_gain_at_a_steep_price_is_shipped_by_name_only() -> None:
     steep = pick("memory", memory(0.972, "better"), cpu(1.657, "worse"))
     found, gone = final_picks({"memory": steep}, {}, Aims(tuple(OBJECTIVES)))
     assert (list(found), gone) == (["memory"], [])
-    assert headline(found, OBJECTIVES) is None
+    assert recommended_pick(found, OBJECTIVES) is None
     assert study_claim(found, OBJECTIVES, confirmed=True) == (
         "Keep the default: CPU time +65.7% costs too much for peak resident memory −2.8%."
         " 'heapwright apply STUDY --pick memory' prints it all the same."

@@ -6,9 +6,9 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 
-from heapwright.experiment.candidates import gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.candidates import gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
 from heapwright.tuning.confirm import settled

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heapwright.experiment.stats import ratio_interval
+from heapwright.interleaving.stats import ratio_interval
 from heapwright.study.options import CONFIRM_LOOK, Options
 from heapwright.tuning.confirm import settled
 from tests.tools.loading import load_tool

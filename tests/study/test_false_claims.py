@@ -10,9 +10,9 @@ import random
 
 import pytest
 
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.runner import LocalRunner
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.runner import LocalRunner
 from heapwright.report.progress import SilentProgress
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
@@ -22,7 +22,7 @@ from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 from tests import needs
 
-from ..experiment.fakes import MemoryStore
+from ..interleaving.fakes import MemoryStore
 from .fakes import World, read_settings
 
 OPTIONS = Options(pairs_min=10, pairs_max=20)

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from heapwright.allocators.registry import Allocator
 from heapwright.cli.landscape import parse_ranges, parse_size
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.progress import Progress
+from heapwright.interleaving.progress import Progress
 from heapwright.report.html import write_report
 from heapwright.report.landscape import landscape_lines
 from heapwright.report.progress import SilentProgress
-from heapwright.study.axes import axis_of, axis_text
+from heapwright.study.landscape_axes import axis_of, axis_text
 from heapwright.study.landscape_export import landscape_csv, landscape_json
 from heapwright.study.landscape_judge import landscape_result_of, neighbours, smoothness
 from heapwright.study.landscape_result import LandscapeResult

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.configuration import Config
 from heapwright.study.claim import NOTHING
 from heapwright.study.left_out import USELESS_ALONE, became_default, not_searched
 from heapwright.study.meta import StudyMeta

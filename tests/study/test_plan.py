@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from heapwright.experiment.budget import StageNeed
+from heapwright.interleaving.budget import StageNeed
 from heapwright.study.options import Options
 from heapwright.tuning.plan import make_plan
 from heapwright.tuning.stages import needs_from

@@ -8,9 +8,9 @@ import math
 import pytest
 
 from heapwright.errors import UsageError
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.stats import Verdict
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.stats import Verdict
 from heapwright.study.policy import Aims, Policy, parse_limits, parse_prices
 from heapwright.study.view import Confirmation
 

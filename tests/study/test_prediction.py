@@ -9,11 +9,11 @@ import pytest
 
 from heapwright.study.claim import (
     PREDICTED,
-    headline,
     pick_claim,
     predicted_for_program,
     prediction_claim,
     proven_by,
+    recommended_pick,
     study_claim,
     with_misfit_objection,
     with_time_objection,
@@ -77,7 +77,7 @@ def test_a_recording_that_replays_miss_predicts_nothing() -> None:
     assert with_misfit_objection({"memory": GAIN}, missed) == {"memory": GAIN}
     missed.note_misfits({"a.hwt": 0.5})
     picks = with_misfit_objection({"memory": GAIN}, missed)
-    assert headline(picks, OBJECTIVES) is None
+    assert recommended_pick(picks, OBJECTIVES) is None
     claim = study_claim(picks, OBJECTIVES, confirmed=True)
     assert claim.startswith("Keep the default: on the recorded malloc, the replay of a.hwt misses the memory")
     assert "by 50% of the program's peak, so it predicts nothing" in claim
@@ -96,7 +96,7 @@ def test_time_of_a_replay_does_not_pay_for_memory(of_memory: object, of_cpu: obj
     found = with_time_objection({"time": predicted("time", of_memory, of_cpu)}, OBJECTIVES)["time"]
     assert bool(found.objection) == objects
     if objects:
-        assert headline({"time": found}, OBJECTIVES) is None
+        assert recommended_pick({"time": found}, OBJECTIVES) is None
 
 
 def verdict(state: str, config: int) -> dict[str, object]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
 from heapwright.measure.prefix import Prefix
 from heapwright.study.commands import measure_command
 from heapwright.study.prefix import ChosenPrefix, WholeRun, chosen_prefix, find_prefix, prefix_sentence, with_objection

@@ -12,8 +12,8 @@ import pytest
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
-from heapwright.experiment.budget import Budget
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.budget import Budget
+from heapwright.interleaving.configuration import Config
 from heapwright.study.options import Options
 from heapwright.tuning.confirm import fitting_rows
 from heapwright.tuning.references import references

@@ -12,8 +12,8 @@ import pytest
 
 from heapwright.allocators.space_spec import ParamSpec
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.configuration import Config
 from heapwright.study import agreement
 from heapwright.study.agreement import check
 from heapwright.study.options import FRESH_REPLAYS

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.errors import UsageError
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.configuration import Config
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study.requirement import Requirement, parse_requirement
 

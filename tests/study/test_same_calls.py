@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.configuration import Config
 from heapwright.study import agreement
 from heapwright.tuning import proxy, same_calls
 from heapwright.tuning.same_calls import compare_calls, judge_calls
@@ -112,7 +112,7 @@ def test_the_same_calls_allow_replays(study: Tuning, recordings: Callable[..., l
     view = study.go()
     assert view.proxy is not None
     assert view.proxy.used
-    assert view.proxy.checked.startswith("Recorded under toy, it makes the same calls (within 0.10%).")
+    assert view.proxy.checked.startswith("Recorded under toy, the program makes the same calls (within 0.10%).")
     assert asked == ["toy"], "a third recording is not needed"
     course = study.course()
     study.go()
@@ -128,7 +128,7 @@ def test_other_calls_under_another_malloc_forbid_replays(study: Tuning, recordin
     assert "its calls depend on the malloc: " in view.proxy.why
     assert asked == ["toy", ""]
     assert not study.runs("replay")
-    assert any(f"the search is on the program itself: {view.proxy.why}" == note for note in study.notes.notes)
+    assert any(f"the search runs the program itself: {view.proxy.why}" == note for note in study.notes.notes)
 
 
 def test_a_small_variation_is_said(study: Tuning, recordings: Callable[..., list[str]]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.measure.parts import Parts
+from heapwright.measure.memory_parts import MemoryParts
 from heapwright.study.saving_bound import (
     CALL_S,
     PEAK_JITTER_BYTES,
@@ -31,7 +31,7 @@ PROGRAM = "/usr/bin/prog"
 
 def default(**changes: Any) -> DefaultMeasurements:
     """100 MiB at the peak, 90 of them anonymous; half a second of CPU time."""
-    parts = Parts(program=6 * MIB, files=3 * MIB, stacks=1 * MIB, heap=80 * MIB, other=10 * MIB)
+    parts = MemoryParts(program=6 * MIB, files=3 * MIB, stacks=1 * MIB, heap=80 * MIB, other=10 * MIB)
     made = DefaultMeasurements(100 * MIB, parts, 0.5, 0.1, 1, 1, PROGRAM, 1.0, (PROGRAM,))
     return replace(made, **changes)
 
@@ -76,7 +76,7 @@ def test_blocks_that_were_never_resident_bound_nothing() -> None:
 
 
 def test_memory_that_no_recorded_block_explains_is_not_mallocs() -> None:
-    runtime = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB))
+    runtime = default(parts=MemoryParts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB))
     assert memory(runtime, heap(4)) == pytest.approx(2 + 1.125 * 4)
     assert memory(runtime, heap(4, glibc=False)) == pytest.approx(89), "another malloc maps its heap"
     assert memory(replace(runtime, processes=2, busiest_share=0.8), heap(4)) == pytest.approx(2 + 1.125 * 4 + 20)
@@ -111,7 +111,7 @@ def test_without_a_recording_cpu_time_is_not_known() -> None:
 
 def test_a_bound_of_nearly_all_is_left_out() -> None:
     """'At most 100% of peak memory can be saved' says nothing."""
-    small = default(peak=3 * MIB, parts=Parts(0, 0, 0, 3 * MIB, 0))
+    small = default(peak=3 * MIB, parts=MemoryParts(0, 0, 0, 3 * MIB, 0))
     assert said(small) == "The possible saving is unknown until this program's allocations are recorded."
     assert said(small, heap(0.01, events=1e5, asked_bytes=0.0)).endswith("% of CPU time can be saved.")
     assert "peak memory" not in said(small, heap(0.01, events=1e5, asked_bytes=0.0))
@@ -145,9 +145,9 @@ def test_threads_that_do_not_call_malloc_are_not_said_to() -> None:
 SIZES = st.floats(0, 1e10)
 
 
-@given(st.builds(Parts, SIZES, SIZES, SIZES, SIZES, SIZES), SIZES, SIZES, SIZES, st.booleans())
+@given(st.builds(MemoryParts, SIZES, SIZES, SIZES, SIZES, SIZES), SIZES, SIZES, SIZES, st.booleans())
 def test_a_bound_is_a_share_and_a_recording_never_raises_it(
-    parts: Parts, unread: float, live: float, untouched: float, glibc: bool
+    parts: MemoryParts, unread: float, live: float, untouched: float, glibc: bool
 ) -> None:
     seen = default(peak=parts.total + unread, parts=parts)
     bare = memory_bound(seen, None)
@@ -167,12 +167,12 @@ def test_the_sentence_has_both_bounds() -> None:
 
 
 def test_less_than_one_per_cent_is_said_so() -> None:
-    pages = default(parts=Parts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), sys_s=0.0, peak=100 * MIB)
+    pages = default(parts=MemoryParts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), sys_s=0.0, peak=100 * MIB)
     assert said(pages).startswith("Malloc holds less than 1% of this program's peak memory, and ")
 
 
 def test_memory_that_may_be_a_runtimes_gives_no_bound() -> None:
-    java = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), cpu_s=5.0)
+    java = default(parts=MemoryParts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), cpu_s=5.0)
     assert said(java) == "The possible saving is unknown until this program's allocations are recorded."
     assert said(java, heap(4)).startswith("At most 7% of peak memory and at most "), "the recording knows malloc's part"
     late = said(replace(java, peak=200 * MIB), heap(4))
@@ -182,13 +182,13 @@ def test_memory_that_may_be_a_runtimes_gives_no_bound() -> None:
 
 
 def test_malloc_that_holds_little_is_not_worth_a_search() -> None:
-    pages = default(parts=Parts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2), sys_s=0.0)
+    pages = default(parts=MemoryParts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2), sys_s=0.0)
     assert said(pages).startswith(
         "Malloc holds at most 1% of this program's peak memory, and 96% is pages of files:"
         " malloc can save almost no memory; "
     )
     assert memory(pages) == pytest.approx(1)
-    quiet = replace(pages, parts=Parts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), cpu_s=100.0)
+    quiet = replace(pages, parts=MemoryParts(2 * MIB, 97 * MIB, 1 * MIB, 0, 0), cpu_s=100.0)
     assert "malloc can save almost no memory; at most 5% of CPU time can be saved." in said(
         quiet, heap(0, events=10, asked_bytes=10.0)
     )
@@ -207,7 +207,7 @@ def test_a_program_too_short_to_be_read_is_said_to_be_so() -> None:
 
 
 def test_of_several_inputs_the_largest_bound_counts_and_all_must_be_known() -> None:
-    small = default(peak=10 * MIB, parts=Parts(MIB, 0, 0, 9 * MIB, 0))
+    small = default(peak=10 * MIB, parts=MemoryParts(MIB, 0, 0, 9 * MIB, 0))
     both = saving_bound([(default(), heap(85)), (small, heap(0))])
     assert both is not None
     assert both.memory_bound == memory_bound(small, heap(0))
@@ -237,9 +237,9 @@ def test_a_bound_that_says_nothing_is_left_out() -> None:
     assert said(default(), busy) == "At most 23% of peak memory can be saved."
     unread = default(parts=None, busiest="")
     assert said(unread, busy).endswith("so the possible saving of memory is unknown.")
-    java = default(parts=Parts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), peak=200 * MIB)
+    java = default(parts=MemoryParts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), peak=200 * MIB)
     assert said(java, heap(4, events=1e7)) == "Malloc's part of this program's peak memory is unknown."
-    pages = default(parts=Parts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2))
+    pages = default(parts=MemoryParts(2 * MIB, 96 * MIB, 1 * MIB, MIB / 2, MIB / 2))
     assert said(pages, busy).endswith("almost no memory; the saving of CPU time has no upper bound.")
 
 

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from heapwright.errors import UsageError
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.records import StoredRun
 from heapwright.report.html import render_report
 from heapwright.report.study_json import tune_json
 from heapwright.report.terminal import how_searched, print_summary, quality_text
@@ -24,7 +24,7 @@ from heapwright.study import options as opt
 from heapwright.study.claim import NOTHING, SEARCH_ONLY
 from heapwright.tuning import search_loop, strategy
 from heapwright.tuning.search_loop import Search
-from heapwright.tuning.warm import good_settings
+from heapwright.tuning.warm_start import good_settings
 
 from .conftest import Tuning
 from .fakes import Settings, World

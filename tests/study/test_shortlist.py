@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.policy import Aims
 from heapwright.tuning.shortlist import choose_picks, measure_again
 from heapwright.workload.model import Input

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import heapwright
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.store import Store, open_writable_study, read_study
 from tests import needs
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.stats import Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import Verdict
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import SilentProgress
 from heapwright.study.options import Options

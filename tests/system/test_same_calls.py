@@ -23,7 +23,7 @@ def test_a_program_whose_calls_depend_on_the_malloc_is_not_searched_on_replays(
     assert not found["used"]
     assert found["why"].startswith("its calls depend on the malloc: ")
     assert "under exgen (14.3% apart)" in found["why"]
-    assert f"the search is on the program itself: {found['why']}" in done.err
+    assert f"the search runs the program itself: {found['why']}" in done.err
     assert not rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
     assert rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'search'")
     before = rows(tmp_path / "s.study", "SELECT count(*) FROM run")
@@ -37,7 +37,7 @@ def test_a_program_that_only_asks_for_usable_sizes_is_searched_on_replays(
 ) -> None:
     found = result(heapwright("tune", *OPTIONS, "--", str(program("listens")), "requested"))["proxy"]
     assert found["used"]
-    assert found["checked"].startswith("Recorded under exgen, it makes the same calls (within 0.0")
+    assert found["checked"].startswith("Recorded under exgen, the program makes the same calls (within 0.0")
     assert rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
 
 

@@ -24,7 +24,7 @@ def test_one_study_of_several_allocators(heapwright: Heapwright, program: Callab
     command = ["--", str(program("mapping_calls"))]
     done = heapwright(*words, *command)
     assert done.status == 0, done.err
-    assert "searched together, best at its defaults first: " in done.err
+    assert "allocators to search, best at its defaults first: " in done.err
     found = json.loads(done.out)
     assert found["evaluations"] >= len(ASKED) - 1
     for pick in [*found["picks"].values(), *found["front"]]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.store import read_study
 from tests import needs
 

@@ -60,7 +60,7 @@ def test_a_static_program_is_searched_itself(heapwright: Heapwright, program: Ca
     found = result(done)
     assert not found["proxy"]["used"]
     assert "linked statically" in found["proxy"]["why"]
-    assert "the search is on the program itself: it is linked statically, so it cannot be recorded" in done.err
+    assert "the search runs the program itself: it is linked statically, so it cannot be recorded" in done.err
 
 
 @pytest.mark.long

@@ -78,7 +78,7 @@ def test_env_sets_a_variable_for_the_command_alone(inputs: str, server: str, hea
 
 
 def test_a_static_program_follows_glibcs_tunables(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """A static glibc program reads the tunables, so allocators/reach.py does not count it as out of reach."""
+    """A static glibc program reads the tunables, so they reach it."""
     words = ["measure", "--json", "-", "--env", "GLIBC_TUNABLES=glibc.malloc.top_pad=67108864"]
     heaps = [
         json.loads(heapwright(*some, "--", str(program("mapping_calls", "-static"))).out)["runs"][0]["peak_heap_bytes"]

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from heapwright.allocators.peers import known_peers
-from heapwright.allocators.registry import upstream
+from heapwright.allocators.registry import upstream_version
 from tests.conftest import ROOT
 
 GOOD = "int answer(void) { return ANSWER; }\n"
@@ -90,7 +90,7 @@ def test_the_files_of_a_crate_are_those_that_its_build_script_lists(tool: Module
 def test_a_library_tells_its_own_version(tool: ModuleType, tmp_path: Path, text: str, version: str) -> None:
     (tmp_path / "file").write_text(text)
     assert tool.own_version(tmp_path / "file") == version
-    assert not version or upstream(f"{version} (crate 0.1.65)") == version
+    assert not version or upstream_version(f"{version} (crate 0.1.65)") == version
     assert tool.own_version(tmp_path) == ""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from heapwright.metrics import METRICS
-from heapwright.report.embedded import data_of, unpacked
+from heapwright.report.embedded_data import report_data, unpack_study
 from heapwright.report.html import extract, render_report, write_report
 from heapwright.report.watch import watching
 from heapwright.study.view import StudyView
@@ -174,7 +174,7 @@ def test_the_data_come_back_as_they_were(state: str, tmp_path: Path) -> None:
     write_report([view], page)
     text = page.read_text(encoding="utf-8")
     assert text.count("</script>") == render_report([undrawn()]).count("</script>"), "a script has ended early"
-    expected = json.loads(json.dumps(unpacked(data_of(view))))
+    expected = json.loads(json.dumps(unpack_study(report_data(view))))
     assert extract(page)["studies"] == [expected]
     done = subprocess.run([HEAPWRIGHT, "report", "--extract", page], capture_output=True, check=True)
     assert json.loads(done.stdout)["studies"] == [expected]

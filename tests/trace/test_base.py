@@ -16,7 +16,7 @@ import pytest
 from heapwright.allocators.registry import get_allocator
 from heapwright.errors import UsageError
 from heapwright.measure.meter import MeterOptions, run_metered
-from heapwright.trace.base import PREDICTED, Measured, find_base, predict, read_measured
+from heapwright.trace.base import PREDICTED, ProgramMeasurement, find_base, predict, read_measured
 from heapwright.trace.replay import environment, make_ready, replay_once
 from tests import needs
 from tests.trace.recording import heapwright_record
@@ -66,7 +66,7 @@ def errors(trace: Path, command: list[str], allocator: str, *settings: dict[str,
     name, glibc, found = get_allocator(allocator), get_allocator("glibc"), []
     with make_ready(trace) as ready:
         default = peaks(command, environment(glibc, {}, os.environ))
-        program = Measured(command, {peak: {"median": value} for peak, value in default.items()})
+        program = ProgramMeasurement(command, {peak: {"median": value} for peak, value in default.items()})
         base = find_base(ready, program, MASSIF, "page", 1)
         assert set(base) == set(PEAKS)
         for chosen in settings:

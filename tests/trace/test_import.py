@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.convert import export_wl, import_heaptrack, import_wl, recognise
 from heapwright.trace.info import read_info
-from heapwright.trace.model import Made
+from heapwright.trace.model import PackedCounts
 from tests import needs
 from tests.trace.recording import Event, dump, record_told
 from tests.trace.test_pack import parse, texts
@@ -146,7 +146,7 @@ def test_junk_never_crashes_an_importer(tmp_path: Path, junk: bytes, kind: str, 
     importing = import_wl if kind == "wl" else import_heaptrack
     said = ""
     try:
-        made: Made | None = importing(tmp_path / "f", tmp_path / "t.hwt")
+        made: PackedCounts | None = importing(tmp_path / "f", tmp_path / "t.hwt")
     except HeapwrightError as error:
         said, made = error.message, None
     if made is None:

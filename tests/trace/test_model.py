@@ -19,7 +19,7 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.info import read_info
 from heapwright.trace.model import (
     MODEL_BYTES,
-    Made,
+    PackedCounts,
     RandMallocModel,
     WindowsModel,
     fit,
@@ -183,7 +183,7 @@ def test_a_changed_model_makes_a_trace_or_is_refused(trace: Path, tmp_path: Path
     (tmp_path / "m.json").write_text(to_text(model))
     said = ""
     try:
-        made: Made | None = synthesise(load_model(tmp_path / "m.json"), tmp_path / "s.hwt")
+        made: PackedCounts | None = synthesise(load_model(tmp_path / "m.json"), tmp_path / "s.hwt")
     except (HeapwrightError, UsageError) as error:
         said = error.message
         made = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.experiment.replays import Replays, recorded_replays
+from heapwright.interleaving.replays import Replays, recorded_replays
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.info import read_info
 from heapwright.trace.pack import native_program

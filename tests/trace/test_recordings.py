@@ -14,7 +14,7 @@ import pytest
 
 from heapwright.allocators.registry import find_allocators, library_folder
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.replays import ReplayExecutor, Replays, recorded_replays
+from heapwright.interleaving.replays import ReplayExecutor, Replays, recorded_replays
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.model import fit, to_text
 from heapwright.trace.recordings import (
@@ -26,7 +26,7 @@ from heapwright.trace.recordings import (
     recorded_workload,
     reference_allocator,
 )
-from heapwright.trace.replay import Ready, Replayed, replay_once
+from heapwright.trace.replay import ReadyTrace, ReplayRun, replay_once
 from heapwright.workload.model import Input
 from tests import needs
 from tests.trace.recording import heapwright_record
@@ -91,11 +91,11 @@ def test_a_malloc_that_a_program_is_linked_with_stays_loaded(
     assert heapwright_record("-o", "linked.hwt", "--", linked, folder=tmp_path).returncode == 0
     seen: list[str] = []
 
-    def replay(ready: Ready, options: MeterOptions, env: dict[str, str], stop: Event | None = None) -> Replayed:
+    def replay(ready: ReadyTrace, options: MeterOptions, env: dict[str, str], stop: Event | None = None) -> ReplayRun:
         seen.append(env["LD_PRELOAD"])
         return replay_once(ready, options, env, stop=stop)
 
-    monkeypatch.setattr("heapwright.experiment.replays.replay_once", replay)
+    monkeypatch.setattr("heapwright.interleaving.replays.replay_once", replay)
     exgen = library_folder() / "libexgen.so"
     for trace, stays in ((tmp_path / "linked.hwt", [library]), (traces / "other.hwt", [])):
         workload = recorded_workload([trace])

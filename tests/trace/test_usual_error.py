@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.experiment.stats import Ratio
+from heapwright.interleaving.stats import Ratio
 from heapwright.trace.recordings import Recording, RecordingKind, Recordings
 from heapwright.trace.usual_error import (
     CPU_RANK,

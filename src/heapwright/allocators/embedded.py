@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from heapwright import __version__
-from heapwright.allocators.effect import ask_library, can_ask
+from heapwright.allocators.library_report import ask_library, can_ask
 from heapwright.allocators.program_file import ProgramFile, family_in, read_program
 from heapwright.allocators.registry import OURS, Allocator, bundled_space
 from heapwright.allocators.space_spec import AllocatorSpec
@@ -85,7 +85,7 @@ def embedded_name(embedded: Allocator) -> str:
     return f"{embedded.name} {embedded.version or ''}".strip()
 
 
-def why_not(embedded: Allocator, allocator: Allocator, program: str) -> str:
+def embedded_obstacle(embedded: Allocator, allocator: Allocator, program: str) -> str:
     """Return why an allocator cannot serve a program with another one linked in; empty if it is that one.
 
     Args:

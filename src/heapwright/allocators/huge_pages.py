@@ -39,7 +39,7 @@ def thp_state() -> str:
     return text[text.find("[") + 1 : text.find("]")] if "[" in text else ""
 
 
-def has_pool() -> bool:
+def has_huge_page_pool() -> bool:
     """Return whether the system has a pool of huge pages (hugetlbfs), or may make one on demand."""
     for name in ("nr_hugepages", "nr_overcommit_hugepages"):
         for file in _POOL.glob(f"hugepages-*/{name}"):

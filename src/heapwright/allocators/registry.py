@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 
 from heapwright import __version__
-from heapwright.allocators.effect import known_keys, said_version
-from heapwright.allocators.huge_pages import has_pool, thp_state
+from heapwright.allocators.huge_pages import has_huge_page_pool, thp_state
+from heapwright.allocators.library_report import known_keys, reported_version
 from heapwright.allocators.peers import Peer, family_of, find_peers, known_peers, library_version
 from heapwright.allocators.space import Space, build_space
 from heapwright.allocators.space_file import load_space_file
-from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile, needing, preloading
+from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile, needed_variables, preload_variables
 from heapwright.errors import HeapwrightError, UsageError, unknown
 from heapwright.files import NATIVE
 
@@ -62,18 +62,24 @@ class Allocator:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that run a program under this allocator; other preloaded libraries follow it."""
-        return {**needing(self.env, base), **preloading(self.preload, base)}
+        return {**needed_variables(self.env, base), **preload_variables(self.preload, base)}
 
     def space(self, threads: bool, expert: bool = False) -> Space:
         """What can be searched for a program with or without threads on this machine."""
         known = known_keys(self.file.allocator) if self.file.param else None
         context = Context(
-            upstream(self.version or ""), os.cpu_count() or 1, threads, expert, known, thp_state(), has_pool()
+            upstream_version(self.version or ""),
+            os.cpu_count() or 1,
+            threads,
+            expert,
+            known,
+            thp_state(),
+            has_huge_page_pool(),
         )
         return build_space(self.file, context, self.name)
 
 
-def upstream(version: str) -> str:
+def upstream_version(version: str) -> str:
     """A package's version without the distribution's part: '1:2.10-1' → '2.10'."""
     return re.split(r"[-+ ~]", version.partition(":")[2] or version)[0]
 
@@ -158,7 +164,7 @@ def _preloaded(peer: Peer, bundled: bool = False) -> Allocator:
     file = bundled_space(peer.space) if peer.space in bundled_names() else SpaceFile(AllocatorSpec(peer.name))
     spec = msgspec.structs.replace(file.allocator, name=peer.name, preload=peer.path, needs=peer.env)
     file = msgspec.structs.replace(file, allocator=spec)
-    version = peer.version or said_version(spec)
+    version = peer.version or reported_version(spec)
     return Allocator(peer.name, version, peer.path, bundled, peer.path, file, peer.env, peer.ordinary)
 
 

@@ -27,13 +27,13 @@ from heapwright.allocators.space_spec import (
     GateSpec,
     ParamSpec,
     SpaceFile,
-    needing,
-    preloading,
+    format_setting,
+    needed_variables,
+    preload_variables,
     shares_variable,
     variable_of,
     version_key,
     version_trouble,
-    written,
 )
 from heapwright.errors import UsageError, unknown
 
@@ -142,17 +142,17 @@ class Space:
             settings: key → value.
             base: the user's environment.
         """
-        env = needing(self.allocator.needs, base)
+        env = needed_variables(self.allocator.needs, base)
         specs = {p.key: p.spec for p in self.params}
         for key, value in settings.items():
             spec = specs[key]
             name, pair = variable_of(self.allocator, spec), spec.pair or self.allocator.pair
             if not shares_variable(self.allocator, spec):
-                env[name] = written(pair, key, value)
+                env[name] = format_setting(pair, key, value)
                 continue
             before = env.get(name, base.get(name, ""))
-            env[name] = _merged(before, written(pair, key, value), own_parts(spec, pair), self.allocator.join)
-        return {**env, **preloading(self.allocator.preload, base)}
+            env[name] = _merged(before, format_setting(pair, key, value), own_parts(spec, pair), self.allocator.join)
+        return {**env, **preload_variables(self.allocator.preload, base)}
 
     def restrict(self, keys: Sequence[str]) -> Space:
         """The space with only these parameters.
@@ -182,8 +182,8 @@ def own_parts(spec: ParamSpec, pair: str) -> tuple[str, frozenset[str]]:
     """
     if spec.type != "int" and "{key}" not in pair:
         values = [*spec.values, *spec.valid] or [1, 0]
-        return "", frozenset(written(pair, spec.key, str(v)) for v in values)
-    return written(pair, spec.key, ""), frozenset()
+        return "", frozenset(format_setting(pair, spec.key, str(v)) for v in values)
+    return format_setting(pair, spec.key, ""), frozenset()
 
 
 def _merged(before: str, ours: str, own: tuple[str, frozenset[str]], join: str) -> str:

@@ -15,9 +15,9 @@ from heapwright.allocators.space_spec import (
     Context,
     RuntimeSpec,
     SpaceFile,
+    format_setting,
     shares_variable,
     variable_of,
-    written,
 )
 from heapwright.errors import UsageError, unknown
 from heapwright.tomlfile import key_line, load_toml_and_text
@@ -130,9 +130,9 @@ def _pair_trouble(pair: str, sharing: int) -> str:
         pair: the notation.
         sharing: the number of settings in its variable; 0 if it has one of its own.
     """
-    if set(written(pair, "", "")) & {"{", "}"}:
+    if set(format_setting(pair, "", "")) & {"{", "}"}:
         return f"'{pair}' may contain {{key}}, {{value}} and {{hex}} but no other brace"
-    start = written(pair, "KEY", "")
+    start = format_setting(pair, "KEY", "")
     if not sharing and "{hex}" in pair:
         return ""
     if "{value}" not in pair:

@@ -140,7 +140,7 @@ class AllocatorSpec(msgspec.Struct, forbid_unknown_fields=True):
             capitals; empty if each parameter names its own.
         pair: how one setting is written, with {key} and {value}.
         join: what stands between settings.
-        probe: how to see what took effect (`allocators.effect`), or empty where there is no way.
+        probe: how to see what took effect (`allocators.library_report`), or empty where there is no way.
         preload: the library to LD_PRELOAD, or empty.
         needs: variables it needs set besides, or that make it the variant its name says.
         program: the program it is linked into, which is asked in its place; empty for all others. heapwright sets it
@@ -237,7 +237,7 @@ class Context:
     pool: bool = False
 
 
-def written(pair: str, key: str, value: str) -> str:
+def format_setting(pair: str, key: str, value: str) -> str:
     """Format a setting for its variable. It replaces its own words only; str.format would evaluate expressions.
 
     Args:
@@ -259,7 +259,7 @@ def shares_variable(allocator: AllocatorSpec, spec: ParamSpec) -> bool:
     return not spec.env and "{KEY}" not in allocator.env
 
 
-def needing(needs: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+def needed_variables(needs: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that an allocator needs; the user's own GLIBC_TUNABLES stay in front of its own."""
     env = dict(needs)
     before, ours = base.get("GLIBC_TUNABLES", ""), env.get("GLIBC_TUNABLES", "")
@@ -270,7 +270,7 @@ def needing(needs: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]
     return env
 
 
-def preloading(library: str, base: Mapping[str, str]) -> dict[str, str]:
+def preload_variables(library: str, base: Mapping[str, str]) -> dict[str, str]:
     """Return the LD_PRELOAD that loads this library first, followed by the libraries that the user preloads."""
     before = [path for path in base.get("LD_PRELOAD", "").split(":") if path and path != library]
     return {"LD_PRELOAD": ":".join([library, *before])} if library else {}

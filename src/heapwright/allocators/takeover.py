@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from heapwright.allocators.probe import find_loader
+from heapwright.allocators.glibc_tunables import find_loader
 from heapwright.allocators.registry import Allocator
 
 _BINDING = re.compile(r"binding file (.+?) \[\d+\] to (.+?) \[\d+\]: normal symbol `malloc'")
@@ -72,7 +72,7 @@ def judge_takeover(allocator: Allocator, program: str, found: Bindings) -> tuple
     return (dataclasses.replace(allocator, preload=library) if found and failure else allocator), ""
 
 
-def others_than(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
+def other_providers(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
     """Return the libraries whose malloc processes use instead; none if one process uses only this library's.
 
     Each copy of glibc reads the same variables, so a 32-bit program's glibc is not another malloc than this machine's.
@@ -118,7 +118,7 @@ def takeover_failure(library: str, program: str, found: Iterable[set[tuple[str, 
         found: the bindings of each process of the run.
     """
     processes = list(found)
-    others = others_than(library, processes)
+    others = other_providers(library, processes)
     if others:
         own = shutil.which(program)
         if own and os.path.realpath(own) in others:

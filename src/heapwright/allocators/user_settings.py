@@ -13,15 +13,15 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from heapwright.allocators.effect import ask_library, known_keys
-from heapwright.allocators.probe import find_loader, list_tunables
+from heapwright.allocators.glibc_tunables import find_loader, list_tunables
+from heapwright.allocators.library_report import ask_library, known_keys
 from heapwright.allocators.registry import (
     Allocator,
     bundled_names,
     bundled_space,
     find_allocators,
     glibc_version,
-    upstream,
+    upstream_version,
 )
 from heapwright.allocators.runtime_settings import runtime_troubles
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile, variable_of, version_trouble
@@ -264,7 +264,7 @@ def _variable_troubles(env: Mapping[str, str], file: SpaceFile, found: Sequence[
             every = {k for keys in knowing.values() for k in keys or ()} | set(specs)
             close = difflib.get_close_matches(key, every - {key}, 1)
             hint = f"; did you mean {start}{close[0].upper()}?" if close and len(without) == len(found) else ""
-            who = " and ".join(f"{a.name} {upstream(a.version or '')}".strip() for a in without)
+            who = " and ".join(f"{a.name} {upstream_version(a.version or '')}".strip() for a in without)
             verb = "have" if " and " in who else "has"
             lines.append(
                 f"{variable}={value} is ignored: {who or file.allocator.name} {verb} no such setting, and"

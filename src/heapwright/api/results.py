@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from heapwright.experiment.stats import Ratio, Summary
+from heapwright.interleaving.stats import Ratio, Summary
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from heapwright.allocators.huge_pages import with_library
 from heapwright.api.results import Pick
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.stats import Ratio
+from heapwright.interleaving.stats import Ratio
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ import msgspec
 from heapwright.api.results import AllocatorResult, ComparisonResult, Measurement, ReplayResult
 from heapwright.api.study import Study, open_study
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
-from heapwright.experiment.stats import Ratio, Summary
+from heapwright.interleaving.stats import Ratio, Summary
 
 
 def measure(

@@ -15,7 +15,7 @@ from heapwright.errors import FAILED, NO_GAIN, UNDECIDED, UsageError
 from heapwright.terminal_text import say, visible, warn
 
 if TYPE_CHECKING:
-    from heapwright.experiment.configuration import Config
+    from heapwright.interleaving.configuration import Config
     from heapwright.measure.container import Container
     from heapwright.study.view import StudyView
 

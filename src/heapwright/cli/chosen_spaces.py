@@ -57,11 +57,11 @@ def serving_allocators(named: list[Allocator], embedded: Allocator | None, progr
     Raises:
         HeapwrightError: none of them can.
     """
-    from heapwright.allocators.embedded import why_not
+    from heapwright.allocators.embedded import embedded_obstacle
 
     if embedded is None or len(named) < 2:
         return named
-    why = {a.name: why_not(embedded, a, program) for a in named}
+    why = {a.name: embedded_obstacle(embedded, a, program) for a in named}
     serving = [a for a in named if not why[a.name]]
     lines = [line for line in why.values() if line]
     if not serving:

@@ -21,13 +21,13 @@ from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
-    from heapwright.experiment.runner import Machines
+    from heapwright.interleaving.runner import Machines
     from heapwright.measure.container import Container
     from heapwright.measure.prefix import Prefix
     from heapwright.report.progress import SilentProgress
     from heapwright.study.store import Store
     from heapwright.workload.model import Input, Workload
-    from heapwright.workload.stdin import Taken
+    from heapwright.workload.stdin import CapturedStdin
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +131,7 @@ def open_machines(
         ) as machines:
             yield machines
         return
-    from heapwright.experiment.runner import LocalMachine
+    from heapwright.interleaving.runner import LocalMachine
     from heapwright.measure.host import describe_host, differences
 
     kind = ((store.meta.cluster if store else None) or {}).get("kind")
@@ -322,7 +322,7 @@ def open_workload(args: argparse.Namespace, keep: Path | None = None, before: st
             raise
 
 
-def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Taken | None:
+def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> CapturedStdin | None:
     """Return the standard input that `--stdin` names, or heapwright's own; None if there is none.
 
     Args:
@@ -334,13 +334,13 @@ def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> Ta
         UsageError: there is no such file.
         HeapwrightError: heapwright's standard input does not end, or cannot be copied.
     """
-    from heapwright.workload.stdin import take_named, take_own
+    from heapwright.workload.stdin import capture_own_stdin, capture_stdin_file
 
     if args.stdin == "none":
         return None
     if args.stdin not in (None, "-"):
-        return take_named(args.stdin, folder)
-    taken = take_own(folder, wait=args.stdin == "-")
+        return capture_stdin_file(args.stdin, folder)
+    taken = capture_own_stdin(folder, wait=args.stdin == "-")
     if taken and not args.quiet:
         say(taken.sentence + (f", kept as {taken.path.name}" if kept and taken.copied else ""))
     return taken
@@ -394,15 +394,15 @@ def refuse_unreached(workload: Workload, allocator: Allocator) -> None:
     Raises:
         HeapwrightError: they cannot; the hint says what to do instead.
     """
-    from heapwright.allocators.embedded import find_embedded, why_not
-    from heapwright.allocators.reach import find_barrier
+    from heapwright.allocators.embedded import embedded_obstacle, find_embedded
+    from heapwright.allocators.preload_obstacles import find_obstacle
 
     program = workload.program(workload.inputs[0])
-    barrier = None if allocator.embedded else find_barrier(program, allocator.name, allocator.preload)
-    if barrier is not None and barrier.certain:
-        raise HeapwrightError(barrier.why, barrier.instead)
+    obstacle = None if allocator.embedded else find_obstacle(program, allocator.name, allocator.preload)
+    if obstacle is not None and obstacle.certain:
+        raise HeapwrightError(obstacle.why, obstacle.instead)
     embedded = find_embedded(program)
-    why = why_not(embedded, allocator, program) if embedded is not None else ""
+    why = embedded_obstacle(embedded, allocator, program) if embedded is not None else ""
     if embedded is not None and why:
         raise HeapwrightError(why, f"use the allocator that it has: --allocator {embedded.name}")
 

@@ -23,7 +23,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring import add_measuring_options, measuring_words, meter_options
+from heapwright.cli.measuring_options import add_measuring_options, measuring_words, meter_options
 from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import INTERRUPTED, UsageError
@@ -32,7 +32,7 @@ from heapwright.terminal_text import console, visible, warn
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.comparison.compare import Comparison
-    from heapwright.experiment.replays import Replays
+    from heapwright.interleaving.replays import Replays
     from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
 
@@ -143,7 +143,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     from heapwright.report.comparison import allocator_failures
     from heapwright.report.landscape import check_plot
     from heapwright.report.progress import make_progress
-    from heapwright.workload.work_done import stand_ins
+    from heapwright.workload.work_done import replacement_metrics
 
     shows_table = not writes_stdout(args) and not args.quiet  # before the runs: it refuses two results on stdout
     metrics = _metrics_to_compare(args, workload, recorded is not None)
@@ -169,7 +169,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
         )
         found = comparer.run(args.rounds)
     if found.fixed_time and not args.metrics:
-        metrics = list(stand_ins(metrics))
+        metrics = list(replacement_metrics(metrics))
     _write_files(args, found, metrics, recorded[0].command if recorded else workload.file.command)
     if shows_table:
         _print(found, metrics)

@@ -108,7 +108,7 @@ def _read(pids: list[int]) -> tuple[Diagnosis, list[Diagnosis]]:
     Raises:
         HeapwrightError: a process cannot be read.
     """
-    from heapwright.diagnose.diagnosis import diagnose, together
+    from heapwright.diagnose.diagnosis import diagnose, sum_processes
 
     each = []
     for pid in pids:
@@ -119,7 +119,7 @@ def _read(pids: list[int]) -> tuple[Diagnosis, list[Diagnosis]]:
                 raise
             if Path(f"/proc/{pid}").exists():
                 warn(f"{error.message}; it is left out of the sum")
-    return (each[0] if len(each) == 1 else together(each)), each
+    return (each[0] if len(each) == 1 else sum_processes(each)), each
 
 
 def _show(args: argparse.Namespace, whole: Diagnosis, each: list[Diagnosis], label: str) -> None:

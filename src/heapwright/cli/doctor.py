@@ -137,11 +137,11 @@ def _check_huge_pages(check: Callable[..., None]) -> None:
     Args:
         check: adds a line: name, whether it works, detail, remedy.
     """
-    from heapwright.allocators.huge_pages import has_pool, thp_state
+    from heapwright.allocators.huge_pages import has_huge_page_pool, thp_state
     from heapwright.measure.cold_pages import measure_cold_pages
 
     state = thp_state()
-    pool = "; the system has a pool of huge pages, which resident memory does not count" if has_pool() else ""
+    pool = "; the system has a pool of huge pages, which resident memory does not count" if has_huge_page_pool() else ""
     if state not in ("always", "madvise"):
         check("huge pages", True, f"not used: transparent huge pages are {state or 'n/a'}{pool}")
         return

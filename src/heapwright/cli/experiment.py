@@ -46,8 +46,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
-    from heapwright.campaign.definition import load_definition, searches_of
-    from heapwright.campaign.kept import digests_of, exclusive_folder, finished, renew
+    from heapwright.experiment.definition import expand_searches, load_definition
+    from heapwright.experiment.stored_searches import digests_of, exclusive_folder, finished, put_outdated_aside
 
     definition = load_definition(args.file)
     if args.cluster:
@@ -58,12 +58,12 @@ def run(args: argparse.Namespace) -> int:
     if folder == args.file:
         folder = args.file.with_name(f"{args.file.name}.results")
     folder.mkdir(parents=True, exist_ok=True)
-    planned_searches = searches_of(definition)
+    planned_searches = expand_searches(definition)
     digests = digests_of(planned_searches, definition, args.file.parent)
     if not args.results_only:
         try:
             with exclusive_folder(folder):
-                renew(digests, folder, say)
+                put_outdated_aside(digests, folder, say)
                 _run(args, definition, planned_searches, folder)
         except KeyboardInterrupt:
             sys.stderr.write("\n")
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, definition: Any, planned_searches: list[Any], folder: Path) -> None:
     """Run the searches that are not finished, here or on a cluster."""
-    from heapwright.campaign.run import run_searches
+    from heapwright.experiment.run import run_searches
 
     note = (lambda _: None) if args.quiet else say
     if not args.cluster:
@@ -94,8 +94,8 @@ def _write(
     args: argparse.Namespace, definition: Any, planned_searches: list[Any], digests: dict[str, str], folder: Path
 ) -> None:
     """Write the results of the finished searches."""
-    from heapwright.campaign.analysis import analyse, read_search
-    from heapwright.campaign.kept import finished
+    from heapwright.experiment.analysis import analyse, read_search
+    from heapwright.experiment.stored_searches import finished
     from heapwright.report.experiment import write_results
 
     done = {file: read_search(study) for file, study in finished(digests, folder).items()}

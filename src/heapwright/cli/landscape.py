@@ -29,7 +29,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring import add_measuring_options, check_measuring
+from heapwright.cli.measuring_options import add_measuring_options, check_measuring
 from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.terminal_text import console, say, visible
@@ -46,8 +46,8 @@ examples:
   heapwright landscape --param mmap_threshold --param trim_threshold --step 1 --metric peak_heap -- ./prog
   heapwright landscape --param mmap_threshold --range mmap_threshold=1:32G -n 3 --csv runs.csv -- ./prog
 
-Every point is measured together with the default; a ratio below 1 is less. The study keeps all metrics: the same
-command with another --metric shows that metric, and with a larger -n it adds runs.
+Every point is measured together with the default; a ratio below 1 is less than the default. The study keeps all
+metrics: the same command with another --metric shows that metric, and with a larger -n it adds runs.
 """
 
 
@@ -156,7 +156,7 @@ def swept_axes(args: argparse.Namespace, allocator: Allocator) -> tuple[str, ...
     Raises:
         UsageError: a parameter is unknown, or a range is invalid.
     """
-    from heapwright.study.axes import axis_text
+    from heapwright.study.landscape_axes import axis_text
     from heapwright.tuning.landscape import grid_space
 
     keys: list[str] = list(dict.fromkeys(args.param))

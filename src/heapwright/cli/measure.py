@@ -20,13 +20,13 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
-from heapwright.cli.measuring import add_measuring_options, meter_options
+from heapwright.cli.measuring_options import add_measuring_options, meter_options
 from heapwright.cli.output_files import json_file
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, visible, warn
 
 if TYPE_CHECKING:
-    from heapwright.experiment.stats import Summary
+    from heapwright.interleaving.stats import Summary
     from heapwright.measure.meter import Run
     from heapwright.workload.execute import Outcome
     from heapwright.workload.model import Workload
@@ -142,7 +142,7 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
 
 
 def _summary(runs: list[Run]) -> dict[str, Summary | None]:
-    from heapwright.experiment.stats import summarise
+    from heapwright.interleaving.stats import summarise
     from heapwright.metrics import NUMERIC
 
     values = {m: [v for r in runs if (v := r.metrics[m]) is not None] for m in NUMERIC}
@@ -158,14 +158,14 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         outcomes: the runs of each input.
         failed: why a further run could not be made, or empty.
     """
-    from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
+    from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
 
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
     for warning in dict.fromkeys(w for found in runs.values() for r in found for w in r.warnings):
         warn(warning)
     if workload.file.server is not None:
         inputs = [[r.metrics for r in found] for found in runs.values()]
-        for text in filter(None, [fixed_time(inputs) or perhaps_fixed_time(inputs)]):
+        for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs)]):
             warn(text)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""

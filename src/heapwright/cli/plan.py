@@ -21,7 +21,7 @@ from heapwright.terminal_text import say
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.cluster.job_files import FileMachines, JobPlan
-    from heapwright.experiment.runner import Machines
+    from heapwright.interleaving.runner import Machines
     from heapwright.study.store import Store
     from heapwright.workload.model import Workload
 
@@ -147,7 +147,7 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
         plan: the plan.
         parse: reads the planned command line.
     """
-    from heapwright.cluster.job_files import FileMachines, Planned
+    from heapwright.cluster.job_files import BlocksWritten, FileMachines
     from heapwright.cluster.transport import needs_of
 
     made: list[FileMachines] = []
@@ -170,7 +170,7 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         status: int = args.run(args)
-    except Planned:
+    except BlocksWritten:
         count = len(made[0].plan.blocks)
         which = f"0 … {count - 1}" if count > 1 else "0"
         say(f"blocks to run: {count} (heapwright run-one {folder} {which})")

@@ -101,7 +101,7 @@ def add_parser(verbs: Any) -> None:
         " to keep it",
     )
     parts.add_argument("--after", type=duration, metavar="T", help="begin this time after the start, such as 30s or 5m")
-    parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record for this time, from then on")
+    parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record for this time after that")
     parts.add_argument(
         "--window-signal",
         metavar="SIG",

@@ -12,7 +12,7 @@ from heapwright.errors import UsageError
 from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
-    from heapwright.experiment.replays import Replays
+    from heapwright.interleaving.replays import Replays
     from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
 
@@ -109,7 +109,7 @@ def opened_replays(workload: Workload) -> Iterator[tuple[Recordings, Replays] | 
     if not workload.replays:
         yield None
         return
-    from heapwright.experiment.replays import recorded_replays
+    from heapwright.interleaving.replays import recorded_replays
     from heapwright.measure.meter import MeterOptions
     from heapwright.trace.recordings import read_recordings
 

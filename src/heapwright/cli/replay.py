@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, positive, write_json
-from heapwright.cli.measuring import add_measuring_options, meter_options
+from heapwright.cli.measuring_options import add_measuring_options, meter_options
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, counted, tell, warn
 
 if TYPE_CHECKING:
-    from heapwright.experiment.stats import Summary
-    from heapwright.trace.replay import Operations, Ready, Replayed
+    from heapwright.interleaving.stats import Summary
+    from heapwright.trace.replay import Operations, ReadyTrace, ReplayRun
 
 _EPILOG = """\
 examples:
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         if measured is not None:
             _warn_of_another(measured.command, ready.operations.executable)
             base = find_base(ready, measured, options, args.touch, args.runs)
-        done: list[Replayed] = []
+        done: list[ReplayRun] = []
         try:
             for _ in range(args.runs):
                 replayed = replay_once(ready, options, env, args.touch, real_pace=args.pace == "real")
@@ -141,9 +141,9 @@ def _warn_of_another(measured: list[str], recorded: str) -> None:
 
 
 def _show(
-    args: argparse.Namespace, ready: Ready, done: list[Replayed], allocator: str, base: dict[str, float] | None
+    args: argparse.Namespace, ready: ReadyTrace, done: list[ReplayRun], allocator: str, base: dict[str, float] | None
 ) -> None:
-    from heapwright.experiment.stats import summarise
+    from heapwright.interleaving.stats import summarise
     from heapwright.metrics import NUMERIC
     from heapwright.trace.base import predict
 
@@ -161,8 +161,8 @@ def _show(
 
 def _as_json(
     args: argparse.Namespace,
-    ready: Ready,
-    done: list[Replayed],
+    ready: ReadyTrace,
+    done: list[ReplayRun],
     allocator: str,
     summary: Mapping[str, Summary | None],
 ) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _as_json(
     }
 
 
-def _print(operations: Operations, done: list[Replayed], summary: Mapping[str, Summary | None], labels: str) -> None:
+def _print(operations: Operations, done: list[ReplayRun], summary: Mapping[str, Summary | None], labels: str) -> None:
     """Print the table of the replays.
 
     Args:
@@ -249,7 +249,7 @@ def _print(operations: Operations, done: list[Replayed], summary: Mapping[str, S
     out.print(labels, soft_wrap=True)
 
 
-def _labels(replayed: Replayed, base: dict[str, float] | None, program: dict[str, float] | None) -> str:
+def _labels(replayed: ReplayRun, base: dict[str, float] | None, program: dict[str, float] | None) -> str:
     """Say whose memory the table shows, and the prediction for the program."""
     from heapwright.metrics import METRICS, show_bytes
 

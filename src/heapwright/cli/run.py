@@ -13,7 +13,7 @@ from heapwright.cli.common import add_pick_option, add_workload_option, read_inp
 from heapwright.terminal_text import say, warn
 
 if TYPE_CHECKING:
-    from heapwright.experiment.configuration import Config
+    from heapwright.interleaving.configuration import Config
     from heapwright.workload.program import ProgramIdentity
 
 _EPILOG = """\
@@ -61,7 +61,7 @@ class _Choice(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     """Replace this process by the command; other settings of the user in the same variables stay."""
-    from heapwright.allocators.reach import find_barrier
+    from heapwright.allocators.preload_obstacles import find_obstacle
     from heapwright.study.choose import chosen_config, kept_choice
     from heapwright.study.local_environment import all_spaces, local_environment
     from heapwright.study.program import program_of
@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
         say(f"{config.allocator} is loaded from {instead}, because the study's library is not on this machine")
     library = instead or config.env.get("LD_PRELOAD", "").partition(":")[0]
     _tell_coverage(args, choice, library, command, program, workload.cwd)
-    barrier = None if config.is_default else find_barrier(program, config.allocator, library)
-    if barrier is not None:
-        warn(str(barrier))
+    obstacle = None if config.is_default else find_obstacle(program, config.allocator, library)
+    if obstacle is not None:
+        warn(str(obstacle))
     _replace_process(command, env, workload.cwd, input_.stdin or workload.file.stdin)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.cli.measuring import add_measuring_options
+from heapwright.cli.measuring_options import add_measuring_options
 from heapwright.cli.output_files import output_file
 from heapwright.cli.replay import add_replay_options
 from heapwright.terminal_text import counted, tell, warn
@@ -110,7 +110,7 @@ def _run_sample(args: argparse.Namespace) -> int:
     """Runs the verb on a sample of a trace in place of a model."""
     from heapwright.cli import replay
     from heapwright.errors import UsageError
-    from heapwright.trace.model import complete
+    from heapwright.trace.model import expand_sample
 
     if (args.scale, args.time_scale) != (1.0, 1.0):
         raise UsageError(
@@ -119,7 +119,7 @@ def _run_sample(args: argparse.Namespace) -> int:
     about = {"model": None, "sample_trace": str(args.model), "seed": args.seed}
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         args.trace = args.output or Path(folder) / "complete.hwt"
-        made, warning = complete(args.model, args.trace, args.seed)
+        made, warning = expand_sample(args.model, args.trace, args.seed)
         if warning:
             warn(warning)
         if not args.output:

@@ -33,7 +33,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import percentage
-from heapwright.cli.measuring import add_measuring_options, check_measuring
+from heapwright.cli.measuring_options import add_measuring_options, check_measuring
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import (
     add_trace_options,
@@ -47,7 +47,7 @@ from heapwright.terminal_text import console, say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
-    from heapwright.experiment.replays import Replays
+    from heapwright.interleaving.replays import Replays
     from heapwright.study.view import StudyView
     from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
@@ -308,7 +308,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     from heapwright.study.open import default_path, open_or_begin, report_path
     from heapwright.tuning.pipeline import tune_study
     from heapwright.tuning.session import Session
-    from heapwright.tuning.warm import good_settings
+    from heapwright.tuning.warm_start import good_settings
 
     embedded = find_embedded(workload.program(workload.inputs[0]))
     named = named_allocators(args, embedded, workload.container)
@@ -424,11 +424,11 @@ def _without_replays(
 def _exit_status(view: StudyView, too_short: bool) -> int:
     """Return the status for --exit-code; `too_short` tells whether the time budget held no proof."""
     from heapwright.study.choose import gain_is_proven
-    from heapwright.study.claim import headline
+    from heapwright.study.claim import recommended_pick
 
     if gain_is_proven(view):
         return 0
-    predicted = view.recordings is not None and headline(view.picks, view.objectives) is not None
+    predicted = view.recordings is not None and recommended_pick(view.picks, view.objectives) is not None
     return UNDECIDED if predicted or too_short else NO_GAIN
 
 

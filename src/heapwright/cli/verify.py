@@ -28,7 +28,7 @@ from heapwright.files import write_whole
 from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
-    from heapwright.experiment.configuration import Config
+    from heapwright.interleaving.configuration import Config
     from heapwright.study.view import Pick, StudyView
     from heapwright.tuning.verification import Verification
     from heapwright.workload.model import Workload
@@ -260,7 +260,7 @@ def _verified(
 
 def _default_now(view: StudyView) -> tuple[Config, list[str]]:
     """Return the default to compare with, and notes: for a study of recordings, the program as it is."""
-    from heapwright.experiment.configuration import DEFAULT
+    from heapwright.interleaving.configuration import DEFAULT
 
     if view.recordings is None or view.default.allocator != DEFAULT:
         return view.default, []
@@ -328,7 +328,7 @@ def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base:
     """Return why the settings do not take effect on this machine; empty if they do."""
     import msgspec
 
-    from heapwright.allocators.effect import effective
+    from heapwright.allocators.library_report import effective_settings
     from heapwright.allocators.space_spec import SpaceFile
 
     if choice.allocator not in spaces or not choice.settings:
@@ -337,7 +337,7 @@ def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base:
     library = choice.env.get("LD_PRELOAD", "").partition(":")[0]
     spec = msgspec.structs.replace(spec, preload=library)
     own = {key: value for key, value in choice.settings.items() if key.partition(".")[0] not in spaces}
-    found = effective(spec, workload.program(), own, {**base, **choice.env})
+    found = effective_settings(spec, workload.program(), own, {**base, **choice.env})
     wrong = [f"{key}={value}" for key, value in choice.settings.items() if found.get(key, value) != value]
     return f"{', '.join(wrong)} does not take effect on this machine" if wrong else ""
 

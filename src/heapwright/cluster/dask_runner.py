@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heapwright.cluster.pool import LostBlocks, Member, Pool
 from heapwright.cluster.transport import (
-    Finished,
     MachineRequirements,
     Recipe,
+    TransportedBlockResult,
     decode,
     encode,
     program_recipe,
     replays_recipe,
 )
+from heapwright.cluster.worker_pool import LostBlocks, PoolWorker, WorkerPool
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.runner import JobResult, Runner, RunsInputs, Work
+from heapwright.interleaving.replays import ReplayExecutor, Replays
+from heapwright.interleaving.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
@@ -44,11 +44,11 @@ class _Block:
     losses: int = 0
     errors: int = 0
     began: float = 0.0
-    member: Member | None = None
+    member: PoolWorker | None = None
 
 
 class DaskRunner:
-    """Runs blocks on a cluster; see experiment.runner.Runner.
+    """Runs blocks on a cluster; see interleaving.runner.Runner.
 
     Args:
         pool: the workers.
@@ -64,7 +64,7 @@ class DaskRunner:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorkerPool,
         recipe: Recipe,
         files: Mapping[str, Path],
         slots: int,
@@ -133,7 +133,7 @@ class DaskRunner:
             self._sent[number] = block
             self.pool.send(member, number, self._recipe, encode(block.work))
 
-    def _idle(self) -> Iterator[Member]:
+    def _idle(self) -> Iterator[PoolWorker]:
         if self._single and self._sent:
             return
         members = [m for m in self.pool.members.values() if m.fit == self._id and not m.refused]
@@ -177,7 +177,7 @@ class DaskRunner:
                 raise HeapwrightError(event["error"], event["hint"])
             self._again(number)
             return
-        finished = decode(event["finished"], Finished)
+        finished = decode(event["finished"], TransportedBlockResult)
         if self.pool.kind is not None and differences(self.pool.kind, finished.host):
             self.pool.refuse(member, "its kind of machine has changed")
             self._again(number)
@@ -203,7 +203,7 @@ class _Numbers:
 
 
 class DaskMachines:
-    """The machines of a cluster; see experiment.runner.Machines.
+    """The machines of a cluster; see interleaving.runner.Machines.
 
     Args:
         pool: the workers.
@@ -213,7 +213,7 @@ class DaskMachines:
     """
 
     def __init__(
-        self, pool: Pool, needs: MachineRequirements, slots: int, noted: Callable[[], None] = lambda: None
+        self, pool: WorkerPool, needs: MachineRequirements, slots: int, noted: Callable[[], None] = lambda: None
     ) -> None:
         self.pool = pool
         self.needs = needs

@@ -6,8 +6,8 @@
 
     DIR/plan.json                 the command, its directory, the recipe, the names of the blocks
     DIR/traces/HASH.hwt           traces to replay
-    DIR/NAME.json                 a block (experiment.runner.Work); NAME is the hash of recipe and block
-    DIR/NAME.result.json          its results (transport.Finished)
+    DIR/NAME.json                 a block (interleaving.runner.Work); NAME is the hash of recipe and block
+    DIR/NAME.result.json          its results (transport.TransportedBlockResult)
 
 A study is a pure function of its options and its stored results. Therefore both `plan` and `collect` run the study's
 command from its start: it takes the results that exist, and where results are missing it writes the blocks and stops.
@@ -28,9 +28,9 @@ import msgspec
 
 from heapwright.cluster.transport import (
     SUFFIX,
-    Finished,
     MachineRequirements,
     Recipe,
+    TransportedBlockResult,
     decode,
     encode,
     program_recipe,
@@ -40,9 +40,9 @@ from heapwright.cluster.transport import (
     unmet_requirements,
 )
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.files import write_whole
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import JobResult, Runner, RunsInputs, Work
 from heapwright.measure.host import differences
 from heapwright.study.store import Store
 from heapwright.workload.execute import Executor
@@ -71,7 +71,7 @@ class JobPlan(msgspec.Struct):
 _NAME, _HASH = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
 
 
-class Planned(Exception):
+class BlocksWritten(Exception):
     """The next blocks are written; the pipeline continues when their results are collected."""
 
 
@@ -96,7 +96,7 @@ def read_plan(folder: Path) -> JobPlan:
 
 
 class FileRunner:
-    """Takes results from files; if results are missing, writes the blocks and raises `Planned`. See runner.Runner."""
+    """Takes results from files; if some are missing, writes their blocks, raises `BlocksWritten`. See runner.Runner."""
 
     elsewhere = True
 
@@ -115,7 +115,7 @@ class FileRunner:
         """See Runner.
 
         Raises:
-            Planned: some results do not exist yet.
+            BlocksWritten: some results do not exist yet.
         """
         machines, works = self._machines, self._waiting
         self._waiting = []
@@ -134,7 +134,7 @@ class FileRunner:
                 yield from finished.results(work)
         if missing:
             machines.write(self._recipe, missing, self._traces)
-            raise Planned
+            raise BlocksWritten
 
     def cancel(self) -> None:
         """See Runner."""
@@ -172,7 +172,7 @@ class FileMachines:
         assert isinstance(replays, Replays)
         return FileRunner(self, *replays_recipe(replays, self.needs, None))
 
-    def finished(self, name: str) -> Finished | None:
+    def finished(self, name: str) -> TransportedBlockResult | None:
         """Return the results of a block; None if there are none.
 
         Raises:
@@ -180,7 +180,7 @@ class FileMachines:
         """
         path = self.folder / f"{name}.result.json"
         try:
-            found = decode(path.read_bytes(), Finished)
+            found = decode(path.read_bytes(), TransportedBlockResult)
         except FileNotFoundError:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -12,10 +12,10 @@ from typing import Any
 
 from heapwright.allocators.registry import Allocator
 from heapwright.cluster.dask_runner import DaskMachines, search_word
-from heapwright.cluster.pool import Pool
 from heapwright.cluster.settings import read_settings
 from heapwright.cluster.transport import check_texts, needs_of
-from heapwright.experiment.phases import Phase
+from heapwright.cluster.worker_pool import WorkerPool
+from heapwright.interleaving.phases import Phase
 from heapwright.study.store import Store
 from heapwright.terminal_text import counted
 from heapwright.workload.model import Workload
@@ -61,7 +61,7 @@ def cluster(
     settings = replace(read_settings(text), worker=worker)
     references_path = references or (store.references.absolute() if store else Path.cwd() / "references")
     needs = needs_of(workload, list(allocators), references_path)
-    with Pool(settings, note, kind) as pool:
+    with WorkerPool(settings, note, kind) as pool:
         fit = pool.start(needs, search_word(workload), os.environ.get("PATH"))
         slots = stored.get("slots") or settings.slots or fit
         note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")

@@ -24,13 +24,13 @@ from pathlib import Path
 from heapwright import __version__
 from heapwright.allocators.presets import load_preset, preset_allocators
 from heapwright.allocators.registry import Allocator, get_allocator, ordinary_allocators
-from heapwright.campaign.definition import Definition, PlannedSearch
-from heapwright.campaign.run import Failures, check_end, is_done, kind_of, start_search, title_of
 from heapwright.cluster.dask_runner import search_word
-from heapwright.cluster.pool import Member, Pool
 from heapwright.cluster.settings import read_settings
 from heapwright.cluster.transport import MachineRequirements, check_texts, library_id, needs_of
+from heapwright.cluster.worker_pool import PoolWorker, WorkerPool
 from heapwright.errors import HeapwrightError
+from heapwright.experiment.definition import Definition, PlannedSearch
+from heapwright.experiment.run import Failures, check_end, is_done, kind_of, start_search, title_of
 from heapwright.metrics import METRICS
 from heapwright.objectives import parse_objectives
 from heapwright.study.options import Options
@@ -49,13 +49,13 @@ class _RunningSearch:
     number: int
     planned: PlannedSearch
     losses: int = 0
-    member: Member | None = None
+    member: PoolWorker | None = None
     process: subprocess.Popen[str] | None = None
     said: Path = Path()
 
 
 @dataclass(frozen=True)
-class Demands:
+class ExperimentRequirements:
     """The requirements of an experiment.
 
     Attributes:
@@ -71,7 +71,7 @@ class Demands:
     single: frozenset[str]
 
 
-def demands_of(definition: Definition, base: Path, folder: Path) -> Demands:
+def requirements_of_experiment(definition: Definition, base: Path, folder: Path) -> ExperimentRequirements:
     """Return the requirements of an experiment.
 
     Args:
@@ -97,7 +97,7 @@ def demands_of(definition: Definition, base: Path, folder: Path) -> Demands:
         if file.server is not None or file.setup or file.cleanup or file.output.compare == "files":
             single.add(program.name)
     needs = MachineRequirements(__version__, libraries, list(paths), programs=[p for p in programs if p])
-    return Demands(needs, _timed(definition), frozenset(single))
+    return ExperimentRequirements(needs, _timed(definition), frozenset(single))
 
 
 def _allocators(definition: Definition) -> list[Allocator]:
@@ -150,8 +150,8 @@ def run_searches_on(
     if not todo:
         return
     check_texts(os.environ)
-    demands = demands_of(definition, base, folder)
-    with Pool(settings, note, kind_of(planned_searches, folder)) as pool, tempfile.TemporaryDirectory() as logs:
+    demands = requirements_of_experiment(definition, base, folder)
+    with WorkerPool(settings, note, kind_of(planned_searches, folder)) as pool, tempfile.TemporaryDirectory() as logs:
         fit = pool.start(demands.needs, "", os.environ.get("PATH"))
         note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
 
@@ -179,8 +179,8 @@ class _Distribution:
 
     def __init__(
         self,
-        pool: Pool,
-        demands: Demands,
+        pool: WorkerPool,
+        demands: ExperimentRequirements,
         todo: Sequence[_RunningSearch],
         start: Callable[[_RunningSearch], subprocess.Popen[str]],
         count: int,
@@ -239,7 +239,7 @@ class _Distribution:
             self._failures.add(search.planned, error)
             self._todo = deque(s for s in self._todo if not self._failures.leaves_out(s.planned))
 
-    def _is_gone(self, member: Member) -> bool:
+    def _is_gone(self, member: PoolWorker) -> bool:
         try:
             return member.address not in self._pool.addresses()
         except (OSError, RuntimeError, TimeoutError):

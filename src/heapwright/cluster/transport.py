@@ -1,6 +1,6 @@
-"""Serialises as JSON how to run blocks (Recipe), a block (experiment.runner.Work) and its results (Finished).
+"""Serialises as JSON how to run blocks (Recipe), a block (interleaving.runner.Work) and its results.
 
-    study ── Recipe + Work ──►  restore(recipe) runs the work  ── Finished ──►  study
+    study ── Recipe + Work ──►  restore(recipe) runs the work  ── TransportedBlockResult ──►  study
 
 A recipe has everything that a machine must know besides the files on the shared file system: the workload, how to
 measure, and the content hashes of the traces to replay. Dask tasks and job files carry the same two texts.
@@ -23,10 +23,10 @@ from heapwright import __version__
 from heapwright.allocators.peers import build_id
 from heapwright.allocators.registry import Allocator
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Job, JobResult, RunsInputs, Work, run_work
 from heapwright.files import file_sha256
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import Job, JobResult, RunsInputs, Work, run_work
 from heapwright.measure.host import describe_host, fingerprint
 from heapwright.measure.meter import MeterOptions
 from heapwright.trace.program_memory import ProgramMemory
@@ -82,7 +82,7 @@ class Recipe(msgspec.Struct):
     program_memory: dict[str, ProgramMemory] = {}
 
 
-class Ran(msgspec.Struct):
+class TransportedJobResult(msgspec.Struct):
     """The result of one job; `job` is its index in the work."""
 
     job: int
@@ -92,10 +92,10 @@ class Ran(msgspec.Struct):
     retried: list[str]
 
 
-class Finished(msgspec.Struct):
+class TransportedBlockResult(msgspec.Struct):
     """The results of a block, with the description and the name of the machine that ran it."""
 
-    ran: list[Ran]
+    ran: list[TransportedJobResult]
     host: dict[str, Any]
     machine: str
 
@@ -248,7 +248,9 @@ def _there(path: str) -> bool:
     return Path(path).exists()
 
 
-def run_transported(work: Work, runs: RunsInputs, machine: str, stop: threading.Event | None = None) -> Finished:
+def run_transported(
+    work: Work, runs: RunsInputs, machine: str, stop: threading.Event | None = None
+) -> TransportedBlockResult:
     """Run a block on this machine.
 
     Args:
@@ -267,8 +269,12 @@ def run_transported(work: Work, runs: RunsInputs, machine: str, stop: threading.
         outcome = result.outcome
         if not keeps_series(result.job):
             outcome = dataclasses.replace(outcome, run=dataclasses.replace(outcome.run, series=None))
-        ran.append(Ran(indices[_key(result.job)], outcome, result.started, result.elapsed_s, list(result.retried)))
-    return Finished(ran, describe_host(), machine)
+        ran.append(
+            TransportedJobResult(
+                indices[_key(result.job)], outcome, result.started, result.elapsed_s, list(result.retried)
+            )
+        )
+    return TransportedBlockResult(ran, describe_host(), machine)
 
 
 def _key(job: Job) -> tuple[str, int, str, int]:

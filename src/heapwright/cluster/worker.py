@@ -39,9 +39,9 @@ from heapwright.cluster.transport import (
     unmet_requirements,
 )
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.runner import Work
 from heapwright.files import file_sha256
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.runner import Work
 from heapwright.measure.host import describe_host
 from heapwright.measure.streams import Stopped
 

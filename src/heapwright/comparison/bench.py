@@ -22,17 +22,17 @@ import msgspec
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.takeover import judge_takeover
-from heapwright.comparison.bench_results import Cell, derive
+from heapwright.comparison.bench_results import Cell, compute_results
 from heapwright.comparison.suite import Benchmark
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.binding_runs import run_with_bindings
-from heapwright.experiment.interleave import random_order, random_pad, run_batches
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, RunsInputs, Work
 from heapwright.files import NATIVE
+from heapwright.interleaving.binding_runs import run_with_bindings
+from heapwright.interleaving.interleave import random_order, random_pad, run_batches
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.runner import Job, JobResult, LocalMachine, Machines, RunsInputs, Work
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions
-from heapwright.measure.process_group import ending
+from heapwright.measure.process_group import describe_exit_status
 from heapwright.metrics import METRICS
 from heapwright.workload.execute import Executor, Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -126,7 +126,7 @@ def why_failed(outcome: Outcome) -> str:
     if run.exit_code == CORRUPT:
         return f"corrupted memory: {words[0][:200]}" if words else "corrupted memory"
     if run.exit_code:
-        return ending(run.exit_code) + (f": {words[0][:200]}" if words else "")
+        return describe_exit_status(run.exit_code) + (f": {words[0][:200]}" if words else "")
     return "" if _read(outcome) else "it printed no result"
 
 
@@ -209,7 +209,7 @@ class Bencher:
             self._rounds()
         except KeyboardInterrupt:
             suite.interrupted = True
-        derive(suite.cells, suite.voids, suite.reference)
+        compute_results(suite.cells, suite.voids, suite.reference)
         return suite
 
     def _warm_up(self, program: str, at: int) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heapwright.comparison.suite import Benchmark
-from heapwright.experiment.stats import Ratio, log_ratio, ratio_interval
+from heapwright.interleaving.stats import Ratio, log_ratio, ratio_interval
 
 Metrics = dict[str, float | None]
 _ALWAYS = ("wall_s", "cpu_s", "peak_rss_bytes")
@@ -56,7 +56,9 @@ class Cell:
         return (statistics.median(values), min(values), max(values)) if values and self.measured else None
 
 
-def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str, int], Cell], reference: str) -> None:
+def compute_results(
+    cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str, int], Cell], reference: str
+) -> None:
     """Subtract the void's cost in all runs, then compute medians and ratios of all cells.
 
     Args:
@@ -71,7 +73,7 @@ def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str,
     for (name, _, threads), cell in cells.items():
         if (name, threads) in voids:
             for number, run in cell.runs.items():
-                run.update(compensate(run, voids[name, threads].runs.get(number, {})))
+                run.update(subtract_void(run, voids[name, threads].runs.get(number, {})))
         cell.medians = _medians(cell)
     for (name, _, threads), cell in cells.items():
         against, cell.ratios = cells[name, reference, threads], {}
@@ -82,7 +84,7 @@ def derive(cells: Mapping[tuple[str, str, int], Cell], voids: Mapping[tuple[str,
                     cell.ratios[metric] = ratio
 
 
-def compensate(run: Metrics, void: Metrics) -> Metrics:
+def subtract_void(run: Metrics, void: Metrics) -> Metrics:
     """Return the allocator's own cost in a run: the run's cost without that of the void's run in the same block.
 
     Unknown metrics are None.

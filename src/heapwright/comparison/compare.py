@@ -25,16 +25,16 @@ from heapwright.allocators.peers import library_version
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
-from heapwright.allocators.takeover import Bindings, apart, judge_takeover, others_than
+from heapwright.allocators.takeover import Bindings, apart, judge_takeover, other_providers
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.binding_runs import run_with_bindings
-from heapwright.experiment.configuration import DEFAULT
-from heapwright.experiment.interleave import random_order, random_pad, run_batches
-from heapwright.experiment.outputs import OutputCheck
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.runner import Job, JobResult, LocalMachine, Machines, Work
-from heapwright.experiment.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
+from heapwright.interleaving.binding_runs import run_with_bindings
+from heapwright.interleaving.configuration import DEFAULT
+from heapwright.interleaving.interleave import random_order, random_pad, run_batches
+from heapwright.interleaving.outputs import OutputCheck
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.replays import ReplayExecutor, Replays
+from heapwright.interleaving.runner import Job, JobResult, LocalMachine, Machines, Work
+from heapwright.interleaving.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
@@ -42,7 +42,7 @@ from heapwright.trace.recordings import Recordings
 from heapwright.trace.usual_error import prediction_interval
 from heapwright.workload.execute import Executor, Outcome, advice, time_limit
 from heapwright.workload.model import Input, Workload
-from heapwright.workload.work_done import fixed_time, perhaps_fixed_time
+from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
 
 _OWN = "its own malloc"  # shown where the name of the program's malloc is not known
 
@@ -213,7 +213,7 @@ class Comparer:
         self.rows.insert(0, row)
         input_ = self.workload.inputs[0]
         found = self._warm(row, input_)
-        others, program = others_than(system.path, found), read_program(self.workload.program(input_))
+        others, program = other_providers(system.path, found), read_program(self.workload.program(input_))
         if not others and (found or program is None or not program.static or program.tunables):
             self.rows.remove(row)
             self._warmed.add((system.name, input_.name))
@@ -267,11 +267,11 @@ class Comparer:
         before = row.allocator
         row.allocator, row.failure = judge_takeover(before, self.workload.program(input_), found)
         if row.allocator is not before:
-            self._own_malloc = others_than(row.allocator.preload, found)
+            self._own_malloc = other_providers(row.allocator.preload, found)
             self._check_takeover(row, input_)
 
     def _run_reference_again(self) -> None:
-        """Learn the output from second runs of the reference, and the time limit: the first may have read a cold disk."""
+        """Learn output and time limit from second runs of the reference: the first may have read a cold disk."""
         walls = []
         for input_ in self.workload.inputs:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
@@ -373,4 +373,4 @@ class Comparer:
             [run.metrics for row in self.rows for (_, name), run in row.runs.items() if name == i.name]
             for i in self.workload.inputs
         ]
-        return fixed_time(inputs), perhaps_fixed_time(inputs)
+        return fixed_time_sentence(inputs), fixed_time_warning(inputs)

@@ -28,7 +28,7 @@ _IN_PRIVATE = (
 
 
 @dataclass(frozen=True)
-class Division:
+class MemoryDivision:
     """Resident memory divided into parts that add up to it, in bytes.
 
     Attributes:
@@ -70,7 +70,7 @@ class Diagnosis:
     """
 
     json: dict[str, Any]
-    division: Division
+    division: MemoryDivision
     figures: AdviceFigures
     advice: Advice
 
@@ -118,10 +118,10 @@ def diagnose(pid: int) -> Diagnosis:
     return Diagnosis(found, division, figures, advice)
 
 
-def together(found: Sequence[Diagnosis]) -> Diagnosis:
+def sum_processes(found: Sequence[Diagnosis]) -> Diagnosis:
     """Sum processes up by PSS: a page that several processes share counts in parts that add up to one page."""
     scaled = [_by_pss(one) for one in found]
-    division = Division(*(sum(values) for values in zip(*(vars(d).values() for d, _ in scaled), strict=True)))
+    division = MemoryDivision(*(sum(values) for values in zip(*(vars(d).values() for d, _ in scaled), strict=True)))
     mallocs = {one.figures.allocator for one in found}
     own_figures = {one.figures.own_figures for one in found} - {""}
     managed: Counter[str] = Counter()
@@ -153,7 +153,7 @@ def together(found: Sequence[Diagnosis]) -> Diagnosis:
     return Diagnosis(whole, division, figures, advice)
 
 
-def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str, Any] | None) -> Division:
+def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str, Any] | None) -> MemoryDivision:
     """Divide resident memory.
 
     Args:
@@ -168,7 +168,7 @@ def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str
     mapped = min(_mapped(heap), private - of_runtime - resident)
     free = min(_of(heap, "releasable_bytes"), resident)
     pages = min(_of(heap, "free_pages_bytes"), free)
-    return Division(
+    return MemoryDivision(
         program=parts["program"],
         files=parts["files"],
         stacks=parts["stacks"],
@@ -183,7 +183,7 @@ def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str
 
 
 def figures_of(
-    name: str, division: Division, heap: dict[str, Any] | None, runtime: dict[str, Any] | None
+    name: str, division: MemoryDivision, heap: dict[str, Any] | None, runtime: dict[str, Any] | None
 ) -> AdviceFigures:
     """Return the figures that the advice is decided on.
 
@@ -233,13 +233,13 @@ def _in_memory(runtime: dict[str, Any] | None) -> int:
 
 def _managed(pid: int, executable: str | None) -> str:
     """Return the runtime that manages its heap itself: 'go', 'jvm', 'v8', 'dotnet'; empty for none."""
-    from heapwright.allocators.managed import find_managed
+    from heapwright.allocators.memory_manager import find_memory_manager
 
     if executable is None:
         return ""
     path = f"/proc/{pid}/root{executable}"  # a replaced program has no file of that name any more
     # The program is never started: it may belong to another user.
-    managed = find_managed(path, ask=False) if os.access(path, os.R_OK | os.X_OK) else None
+    managed = find_memory_manager(path, ask=False) if os.access(path, os.R_OK | os.X_OK) else None
     return managed.runtime if managed else ""
 
 
@@ -288,7 +288,7 @@ def _of(found: dict[str, Any] | None, key: str) -> int:
     return int((found or {}).get(key) or 0)
 
 
-def _by_pss(one: Diagnosis) -> tuple[Division, AdviceFigures]:
+def _by_pss(one: Diagnosis) -> tuple[MemoryDivision, AdviceFigures]:
     """Scale a process's figures so that its memory counts as in PSS."""
     rss, pss = one.json["parts"], one.json.get("pss_parts")
     if not pss:
@@ -297,7 +297,7 @@ def _by_pss(one: Diagnosis) -> tuple[Division, AdviceFigures]:
         "private": _ratio(pss["heap"] + pss["other"], rss["heap"] + rss["other"]),
         **{key: _ratio(pss[key], rss[key]) for key in ("program", "files", "stacks")},
     }
-    division = Division(
+    division = MemoryDivision(
         **{key: round(value * shared.get(key, shared["private"])) for key, value in vars(one.division).items()}
     )
     files = division.program + division.files

@@ -29,7 +29,7 @@ MACHINES = {"EM_X86_64": 62, "EM_AARCH64": 183, "EM_RISCV": 243}
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkedAllocator:
     """The allocator that was linked in.
 
     Attributes:
@@ -53,12 +53,12 @@ class Linked:
         return asdict(self)
 
 
-def read_note(image: Image) -> Linked | None:
+def read_note(image: Image) -> LinkedAllocator | None:
     """What `heapwright link` left in a program; None if nothing or nothing that can be read."""
     for data in image.notes.get(OWNER, ()):
         try:
             value: Any = json.loads(data.rstrip(b"\0"))
-            return Linked(**{key: str(value.get(key, "")) for key in Linked.__dataclass_fields__})
+            return LinkedAllocator(**{key: str(value.get(key, "")) for key in LinkedAllocator.__dataclass_fields__})
         except (ValueError, AttributeError, RecursionError):
             continue
     return None
@@ -68,7 +68,7 @@ def _padded(data: bytes, to: int = 4) -> bytes:
     return data + b"\0" * (-len(data) % to)
 
 
-def note_object(linked: Linked, machine: str) -> bytes:
+def note_object(linked: LinkedAllocator, machine: str) -> bytes:
     """The object to link in.
 
     Raises:

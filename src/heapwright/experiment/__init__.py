@@ -1,1 +1,1 @@
-"""Measures configurations in randomised blocks: the interleaving, the runners, the budget and the statistics."""
+"""Runs experiments: programs, search methods, seeds and budgets, and compares the methods."""

@@ -98,7 +98,7 @@ def _ours(name: str, request: LinkRequest, options: str, why: str) -> Choice:
 
 
 def _named(name: str, request: LinkRequest, options: str, why: str, left: str = "") -> Choice:
-    from heapwright.experiment.configuration import DEFAULT
+    from heapwright.interleaving.configuration import DEFAULT
 
     if request.secure and f"{name.removesuffix('-secure')}-secure" in OURS:
         name = f"{name.removesuffix('-secure')}-secure"
@@ -143,7 +143,7 @@ def check_exgen_options(options: str) -> None:
         UsageError: an option is unknown, or its value is.
         HeapwrightError: exgen is not in this installation.
     """
-    from heapwright.allocators.effect import ask_library
+    from heapwright.allocators.library_report import ask_library
 
     spec = get_allocator("exgen").file.allocator  # reaper and the hardened builds have the same options
     for complaint in ask_library(spec, {spec.env: options}).complaints if options else ():

@@ -14,7 +14,7 @@ from heapwright.elf.image import LOCAL, WEAK, Image, read_image
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.link.archive import Archive, is_archive
 from heapwright.link.bitcode import Bitcode, is_bitcode, read_bitcode
-from heapwright.link.line import LinkInput, LinkLine
+from heapwright.link.linker_command import LinkInput, LinkLine
 
 
 @dataclass

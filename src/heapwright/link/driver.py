@@ -22,7 +22,7 @@ from heapwright.files import NATIVE
 from heapwright.link import step
 from heapwright.link.choose import LinkRequest
 from heapwright.link.judge import Judgement, judge_link
-from heapwright.link.line import open_responses, read_line
+from heapwright.link.linker_command import open_responses, read_line
 from heapwright.terminal_text import say
 
 _NO_LINK = {

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heapwright.elf.image import WEAK, Image
-from heapwright.elf.note import Linked, read_note
+from heapwright.elf.note import LinkedAllocator, read_note
 from heapwright.link.archive import Archive
 from heapwright.link.closure import Closure, read_input, resolve
-from heapwright.link.knowledge import Library, by_name_alone, known_library
-from heapwright.link.line import LinkInput, LinkLine
-from heapwright.link.loading import Loaded, load_all
-from heapwright.link.reach import reach
+from heapwright.link.known_libraries import Library, effect_by_name, known_library
+from heapwright.link.linker_command import LinkInput, LinkLine
+from heapwright.link.loaded_files import LoadedFiles, load_all
+from heapwright.link.reachable_calls import reachable_calls
 
 Verdict = Literal["single", "multi", "unknown"]
 _SAYS = {
@@ -33,7 +33,7 @@ _SAYS = {
     "lookups": "finds functions by names given at run time",
     "missing": "was not found",
     "told": "reaches code that --no-plugins says starts no threads",
-    "none": "is not referred to",
+    "none": "has no reference",
     "harmless": "is reached by no function that is used",
 }
 _MAX_MANGLED = 1000  # characters; the demangler recurses, and the files may be hostile
@@ -64,7 +64,7 @@ class Evidence:
 
     def says(self) -> str:
         """One line for people."""
-        return f"{readable(self.symbol)} {_SAYS[self.effect]}{f' ({self.why})' if self.why else ''}"
+        return f"{demangled_name(self.symbol)} {_SAYS[self.effect]}{f' ({self.why})' if self.why else ''}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Judgement:
     file: str
     verdict: Verdict
     evidence: list[Evidence]
-    linked: Linked | None = None
+    linked: LinkedAllocator | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As `inspect --json` has it."""
@@ -210,7 +210,7 @@ def _judge_static(case: _Case, path: str, image: Image) -> None:
         )
 
 
-def _judge_loaded(case: _Case, loaded: Loaded, within: Sequence[str] = ()) -> None:
+def _judge_loaded(case: _Case, loaded: LoadedFiles, within: Sequence[str] = ()) -> None:
     """Judge a loaded program. Its own references count in full; those of a library may or may not be reached.
 
     Args:
@@ -249,7 +249,7 @@ def effect_of(symbol: str, provider: str, library: Library | None) -> tuple[str,
         provider: the library that defines it; if empty, only an unmistakable name has an effect.
         library: the table's entry of that library, or None.
     """
-    effect = library.effect(symbol) if library else None if provider else by_name_alone(symbol)
+    effect = library.effect(symbol) if library else None if provider else effect_by_name(symbol)
     return (effect, library.reason(effect) if library else "") if effect else ("", "")
 
 
@@ -289,7 +289,7 @@ def judge_closure(line: LinkLine, closure: Closure, plugins: bool = True, title:
     title = title or line.output
     for lost in line.lost:
         case.add(lost, title, [title], "missing", "the linker will say more")
-    for call in reach(line, closure):
+    for call in reachable_calls(line, closure):
         way = [*call.via, *([call.library] if call.library else [])]
         effect, why = effect_of(call.symbol, call.library, known_library(call.library) if call.library else None)
         if effect:
@@ -322,7 +322,7 @@ def _of_the_linker(symbol: str) -> bool:
 
 def _with_system_libraries(line: LinkLine) -> LinkLine:
     """Add the libraries that every compiler links by default, if this machine has them."""
-    from heapwright.link.search import find_loaded
+    from heapwright.link.library_search import find_loaded
 
     found = next((i for item in line.inputs if isinstance(i := read_input(item.path), Image) and i.machine), None)
     machine, bits = (found.machine, found.bits) if found else ("EM_X86_64", 64)
@@ -341,7 +341,7 @@ def _with_system_libraries(line: LinkLine) -> LinkLine:
     return line
 
 
-def readable(symbol: str) -> str:
+def demangled_name(symbol: str) -> str:
     """Demangle a C++ function's name and drop its parameters: 'std::thread::_M_start_thread'.
 
     Other names stay as they are, and so does every name where the C++ runtime library is missing.

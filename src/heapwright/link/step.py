@@ -25,14 +25,14 @@ from pathlib import Path
 
 from heapwright import __version__
 from heapwright.elf.image import Image, read_file
-from heapwright.elf.note import MACHINES, Linked, note_object, read_note
+from heapwright.elf.note import MACHINES, LinkedAllocator, note_object, read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive
 from heapwright.link.choose import Choice, LinkRequest, from_request, from_verdict
 from heapwright.link.closure import Closure, read_input, resolve
 from heapwright.link.judge import judge_closure, reason
-from heapwright.link.knowledge import known_library
-from heapwright.link.line import LinkLine, read_line
+from heapwright.link.known_libraries import known_library
+from heapwright.link.linker_command import LinkLine, read_line
 from heapwright.terminal_text import say, warn
 
 REQUEST, COMPILER, MARK, LINKER = (
@@ -154,7 +154,9 @@ def _link_with(
     linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, request: LinkRequest, forced: Sequence[str]
 ) -> int:
     how = "shared" if choice.shared else "static"
-    linked = Linked(choice.allocator, __version__, how if choice.library else "", verdict, choice.why, choice.options)
+    linked = LinkedAllocator(
+        choice.allocator, __version__, how if choice.library else "", verdict, choice.why, choice.options
+    )
     with tempfile.TemporaryDirectory(prefix="heapwright-ld-") as folder:
         note = Path(folder) / "heapwright-note.o"
         note.write_bytes(note_object(linked, machine))

@@ -26,7 +26,7 @@ from typing import Any
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import user_cache, write_whole
-from heapwright.measure.process_group import ending
+from heapwright.measure.process_group import describe_exit_status
 from heapwright.platforms import INSIDE, find_platform, need_platform
 
 REPORTS = "/run/heapwright"  # where the container has the folder for the meter's report
@@ -297,7 +297,7 @@ def _files(runtime: str, identifier: str) -> tuple[list[str], dict[str, str], st
             while export.stdout.read(1 << 20):  # padding after the archive's end
                 pass
         if code := export.returncode:
-            raise HeapwrightError(f"{unreadable}: {ending(code if code > 0 else 128 - code)}")
+            raise HeapwrightError(f"{unreadable}: {describe_exit_status(code if code > 0 else 128 - code)}")
     except tarfile.TarError as error:
         raise HeapwrightError(f"{unreadable}: {error}") from None
     finally:

@@ -22,9 +22,9 @@ import msgspec
 from heapwright.errors import FAILED, HeapwrightError
 from heapwright.files import NATIVE
 from heapwright.measure.container import REPORTS, Container, new_name
-from heapwright.measure.parts import Breakdown
+from heapwright.measure.memory_parts import Breakdown
 from heapwright.measure.prefix import Prefix, PrefixEnd
-from heapwright.measure.process_group import ending
+from heapwright.measure.process_group import describe_exit_status
 from heapwright.measure.stderr_relay import StderrRelay
 from heapwright.measure.streams import StreamReader
 from heapwright.metrics import METRICS, NUMERIC
@@ -352,7 +352,9 @@ def _meter_failure(code: int, tail: bytes, in_container: bool) -> HeapwrightErro
         in_container: whether the code is that of a container's client.
     """
     text = tail.decode(errors="replace").strip()
-    message = text.splitlines()[-1] if text else f"the meter ended: {ending(code if code > 0 else 128 - code)}"
+    message = (
+        text.splitlines()[-1] if text else f"the meter ended: {describe_exit_status(code if code > 0 else 128 - code)}"
+    )
     message = message.removeprefix("heapwright-meter: ").removeprefix("Error: ")
     status = (min(code, 127) if in_container else code) if code > 0 else FAILED
     return HeapwrightError(message, status=status)

@@ -47,7 +47,7 @@ def kill_group(process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
-def ending(status: int) -> str:
+def describe_exit_status(status: int) -> str:
     """Describe an exit status: 139 → 'killed by SIGSEGV', 3 and 255 → 'exit status …'."""
     number = status - 128
     if not 0 < number <= _MAX_SIGNAL:

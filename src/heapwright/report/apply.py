@@ -17,7 +17,7 @@ from heapwright import __version__
 from heapwright.allocators.huge_pages import with_library
 from heapwright.allocators.registry import joined_variables
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.configuration import Config
 from heapwright.platforms import INSIDE, KIT_NAME
 from heapwright.report.shipped_library import ShippedLibrary, environment_inside, preloaded_libraries
 

@@ -14,7 +14,7 @@ from heapwright.allocators.peers import build_id
 from heapwright.comparison.bench import Suite
 from heapwright.comparison.bench_results import Cell, overall
 from heapwright.comparison.suite import Benchmark
-from heapwright.experiment.stats import Ratio
+from heapwright.interleaving.stats import Ratio
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.tables import latex_table, markdown_table
 from heapwright.terminal_text import counted

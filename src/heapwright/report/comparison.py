@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.peers import build_id
 from heapwright.comparison.compare import Comparison, Row
-from heapwright.experiment.stats import Ratio
+from heapwright.interleaving.stats import Ratio
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright.campaign.analysis import Analysis, QualityCurve, bands, evaluations_to, median_evaluations
+from heapwright.experiment.analysis import Analysis, QualityCurve, bands, evaluations_to, median_evaluations
 from heapwright.files import write_whole
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import ALLOCATORS, figure_of, picture

@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import COLOUR, FAINT, MARKER, TEXT, figure_of, picture
 from heapwright.report.terminal import interval, ordered_picks
-from heapwright.study.claim import headline
+from heapwright.study.claim import recommended_pick
 from heapwright.study.view import Pick, StudyView
 from heapwright.units import percent, percent_change, percent_interval
 
@@ -134,7 +134,7 @@ def studies_svg(views: Sequence[StudyView], titles: Sequence[str]) -> str:
     """Draw the changes of the pick of each study's claim, one study below the other."""
     lines: list[Line] = []
     for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
-        best = headline(view.picks, view.objectives)
+        best = recommended_pick(view.picks, view.objectives)
         if best is not None and view.phase == Phase.DONE:
             short = title if len(title) <= 32 else title[:31] + "…"
             lines += [Line(f"{number}. {short}", "", best.name), *_confirmed(view, best)]

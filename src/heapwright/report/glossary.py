@@ -27,7 +27,7 @@ class Term(NamedTuple):
 
 
 TERMS = (
-    Term("default", "The program as its users run it, with nothing changed. All ratios are to it."),
+    Term("default", "The program as its users run it, with nothing changed. All ratios compare with it."),
     Term("setting", "One parameter of an allocator with one value, such as `arena_max=1`."),
     Term("configuration", "An allocator with some settings, as environment variables."),
     Term("objective", "A metric that a study minimises, such as peak resident memory."),
@@ -37,7 +37,7 @@ TERMS = (
     Term("evaluation", "One configuration as the search measured it."),
     Term(
         "replay",
-        "A process that makes the events of a trace under an allocator, and touches memory as the program did.",
+        "A process that makes the calls of a trace under an allocator, and touches memory as the program did.",
     ),
     Term("prediction", "A change of the program that follows from a replay, without a run of the program."),
     Term(
@@ -46,9 +46,12 @@ TERMS = (
         " one.",
     ),
     Term("hypervolume", "The volume that the front dominates, bounded by 1.1 times the default in every objective."),
-    Term("minify", "Removes each setting that makes no difference."),
+    Term("minify", "The stage that removes each setting without effect."),
     Term("pick", "A configuration that a study recommends: for memory, for time, or balanced."),
-    Term("confirmation", "Fresh pairs of each pick and the default; only these count for a claim."),
+    Term(
+        "confirmation",
+        "The stage that measures fresh pairs of each pick and the default; only these count for a claim.",
+    ),
     Term("margin", "Differences below it do not matter; 0.5 % by default."),
     Term(
         "verdict",

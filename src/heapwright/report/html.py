@@ -17,7 +17,7 @@ from typing import Any
 
 from heapwright import SCHEMA_VERSION
 from heapwright.errors import HeapwrightError
-from heapwright.report.embedded import data_of, unpacked
+from heapwright.report.embedded_data import report_data, unpack_study
 from heapwright.report.glossary import TERMS
 from heapwright.report.page import render_page, save_page
 from heapwright.report.sections import comparison_section, study_section
@@ -37,7 +37,7 @@ def render_report(views: Sequence[StudyView], live: str = "") -> str:
     from markupsafe import Markup
 
     data = json.dumps(
-        {"schema_version": SCHEMA_VERSION, "studies": [data_of(v) for v in views]},
+        {"schema_version": SCHEMA_VERSION, "studies": [report_data(v) for v in views]},
         allow_nan=False,
         separators=(",", ":"),
     )
@@ -87,7 +87,7 @@ def extract(path: Path) -> dict[str, Any]:
         raise HeapwrightError(f"{path} is not a heapwright report")
     try:
         data: dict[str, Any] = json.loads(found[1], parse_constant=_refuse_constant)
-        return {**data, "studies": [unpacked(study) for study in data["studies"]]}
+        return {**data, "studies": [unpack_study(study) for study in data["studies"]]}
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise HeapwrightError(f"{path} is a damaged report ({reason})", "make it again from its study") from None

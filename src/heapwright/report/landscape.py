@@ -18,8 +18,8 @@ from heapwright.metrics import METRICS, show_bytes
 from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture
 from heapwright.report.terminal import paragraph
-from heapwright.study.axes import SweptAxis
-from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult
+from heapwright.study.landscape_axes import SweptAxis
+from heapwright.study.landscape_result import FreshComparison, LandscapePoint, LandscapeResult
 from heapwright.terminal_text import counted
 from heapwright.units import percent
 
@@ -91,7 +91,7 @@ def _best_line(landscape: LandscapeResult, best: LandscapePoint) -> str:
     )
 
 
-def fresh_text(fresh: Fresh) -> str:
+def fresh_text(fresh: FreshComparison) -> str:
     """Return a change with its interval: '−13.9% [−14.2, −13.5]'."""
     low, high = (percent(r).removesuffix("%") for r in (fresh.ratio.low, fresh.ratio.high))
     return f"{percent(fresh.ratio.value)} [{low}, {high}]"

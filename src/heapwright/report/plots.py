@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.configuration import Config
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import (
     ALLOCATORS,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import METRICS, show_estimate
 from heapwright.terminal_text import console, counted, say, visible
 from heapwright.units import percent
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from heapwright.experiment.configuration import Config
+    from heapwright.interleaving.configuration import Config
 
 _PLAIN_EVERY_S = 10.0
 _FRONT_LINES = 8  # rows of the live display

@@ -18,7 +18,7 @@ _VERDICTS = {
     "fails": "replays do not rank as the program does",
     "unclear": "not refuted, but not shown either, that replays rank as the program does",
     "flat": "nothing to rank, because neither the program nor the replays show differences beyond noise",
-    "few": "too few to tell",
+    "few": "too few to compare their order",
 }
 
 
@@ -59,7 +59,7 @@ def _trace(name: str, recording: dict[str, Any]) -> str:
     threads, seconds = recording.get("threads", 1), recording.get("elapsed_s", 0.0)
     parts = [
         f"{show_count(recording.get('events', 0))} calls of {counted(threads, 'thread')}",
-        f"a trace of {show_bytes(recording.get('bytes', 0))}, recorded in {show_seconds(seconds)}",
+        f"{show_bytes(recording.get('bytes', 0))}, recorded in {show_seconds(seconds)}",
     ]
     if recording.get("processes", 1) > 1:
         share = f"{100 * recording.get('share', 1.0):.0f}% of the calls"

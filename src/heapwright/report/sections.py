@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.apply import render_config
-from heapwright.report.embedded import LONG_COMMAND, listed
+from heapwright.report.embedded_data import LONG_COMMAND, listed
 from heapwright.report.facts import bytes_text, facts, host_facts, parse_count
 from heapwright.report.forest import forest_svg, margin_percent, pairs_svg, removals_svg, studies_svg
 from heapwright.report.landscape import shape_text
@@ -31,7 +31,7 @@ from heapwright.report.proxy import proxy_section, proxy_svg
 from heapwright.report.recordings import recordings_lines
 from heapwright.report.terminal import interval, ordered_picks, search_failures
 from heapwright.study.choose import chosen_pick
-from heapwright.study.claim import headline, proven_by
+from heapwright.study.claim import proven_by, recommended_pick
 from heapwright.study.commands import measure_command
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, Reference, StudyView, Worker
 from heapwright.terminal_text import visible
@@ -190,7 +190,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
     metrics = list(dict.fromkeys(key for view in views for key in view.objectives))
     rows = []
     for number, (view, title) in enumerate(zip(views, titles, strict=True), 1):
-        best = headline(view.picks, view.objectives) if view.phase == Phase.DONE else None
+        best = recommended_pick(view.picks, view.objectives) if view.phase == Phase.DONE else None
         cells = []
         for key in metrics:
             c = best.confirmed.get(key) if best else None
@@ -223,7 +223,7 @@ def comparison_section(views: Sequence[StudyView]) -> dict[str, Any]:
 _AS_FACTOR = 10  # from this ratio on, a change is written as a factor instead of a percentage
 _STATES = {
     "proven": "Proven on fresh runs",
-    "trade": "Proven on fresh runs: a gain that costs something",
+    "trade": "Proven on fresh runs: a gain, and a loss in another metric",
     "objection": "Proven on fresh runs, but not recommended",
     "none": "Finished: nothing is proven",
     "searched": "Finished after the search: nothing is proven",
@@ -288,7 +288,7 @@ def _reference(view: StudyView, row: Reference) -> dict[str, Any]:
 
 
 def _pick(view: StudyView, label: str, pick: Pick) -> dict[str, Any]:
-    best = headline(view.picks, view.objectives)
+    best = recommended_pick(view.picks, view.objectives)
     rows = _rows(view, pick.confirmed)
     names = label.split(" and ")
     same = {2: "Both names stand", 3: "All three names stand"}.get(len(names), "")

@@ -10,7 +10,7 @@ from typing import Any
 from heapwright.allocators.huge_pages import with_library
 from heapwright.metrics import NUMERIC
 from heapwright.report.recordings import recordings_json
-from heapwright.study.claim import headline, proven_by
+from heapwright.study.claim import proven_by, recommended_pick
 from heapwright.study.view import Confirmation, StudyView
 
 
@@ -59,7 +59,7 @@ def tune_json(view: StudyView) -> dict[str, Any]:
         env = with_library(c.env, "image_platform" in view.host)
         return {"allocator": c.allocator, "settings": c.settings, "env": env}
 
-    proven = headline(view.picks, view.objectives)
+    proven = recommended_pick(view.picks, view.objectives)
     confirmed = "confirmed" if view.recordings is None else "predicted"
     picks = {
         name: {

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.huge_pages import with_library
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.stats import Summary
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC, show_seconds
 from heapwright.report.recordings import recordings_lines
 from heapwright.study.choose import chosen_pick
-from heapwright.study.claim import headline, named
+from heapwright.study.claim import configuration_name, recommended_pick
 from heapwright.study.view import MET, Confirmation, Evaluation, Pick, RequirementResult, StudyView
 from heapwright.terminal_text import counted, visible
 from heapwright.units import percent, percent_interval
@@ -35,8 +35,11 @@ def interval(c: Confirmation) -> str:
 
 def ordered_picks(view: StudyView) -> list[tuple[str, Pick]]:
     """Return the distinct picks with their labels, the pick of the claim first."""
-    best = headline(view.picks, view.objectives)
-    return sorted(view.distinct_picks(), key=lambda named: best is None or named[1].config.id != best.config.id)
+    best = recommended_pick(view.picks, view.objectives)
+    return sorted(
+        view.distinct_picks(),
+        key=lambda configuration_name: best is None or configuration_name[1].config.id != best.config.id,
+    )
 
 
 def paragraph(text: str, width: int, indent: str = "") -> str:
@@ -150,7 +153,7 @@ class _SummaryPrinter:
         picks = ordered_picks(self._view)
         if self._view.options.get("search_only") and not any(pick.confirmed for _, pick in picks):
             for label, pick in picks:
-                self._say(f"{label} pick, {named(pick.config)}: {pick.claim}", indent="  ")
+                self._say(f"{label} pick, {configuration_name(pick.config)}: {pick.claim}", indent="  ")
         else:
             rows = [(label, pick.confirmed) for label, pick in picks]
             self._console.print(_confirmation(self._view, rows, "pick"))

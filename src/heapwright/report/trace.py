@@ -69,7 +69,7 @@ def show_info(info: Info, name: str, console: Console) -> None:
         for line in histogram(info.sizes, amount):
             say(line)
     if info.frees:
-        say(f"\n  {'lifetimes':<14}{'blocks, by allocations made meanwhile':<{_BAR + 14}}  {'of bytes':>8}", "bold")
+        say(f"\n  {'lifetimes':<14}{'blocks, by allocations in their lifetime':<{_BAR + 14}}  {'of bytes':>8}", "bold")
         for line in histogram(info.lifetimes_allocations, _plain):
             say(line)
 
@@ -99,7 +99,7 @@ def _event_rows(info: Info) -> Iterator[tuple[str, str]]:
         yield "", f"{error}, allocations ± {s.allocations_error:,.0f}"
     rate = f" in {duration_text(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
     yield "events", f"{info.events:,}{rate}"
-    density = f", {info.bytes_per_event:.2f} an event" if info.bytes_per_event else ""
+    density = f", {info.bytes_per_event:.2f} B an event" if info.bytes_per_event else ""
     counts = f"{counted(info.allocations, 'allocation')}, {counted(info.threads, 'thread')}"
     yield "", f"{counts}; {amount(info.file_bytes)} on disk{density}"
 
@@ -132,9 +132,9 @@ def _call_rows(info: Info) -> Iterator[tuple[str, str]]:
     """Yield labels and texts on special kinds of calls: realloc, calloc, remote frees, large and failed ones."""
     if info.reallocs:
         chains = info.realloc_chains
-        longest = f"{chains['longest']}{' or more' if chains['longest_is_64_or_more'] else ''}"
-        grown = f"grown by {amount(chains['grown_bytes'])}"
-        yield "realloc", f"{info.reallocs:,} of {counted(chains['objects'], 'block')}, up to {longest} of one; {grown}"
+        longest = "64 or more" if chains["longest_is_64_or_more"] else f"at most {chains['longest']}"
+        yield "realloc", f"{counted(info.reallocs, 'call')} on {counted(chains['objects'], 'block')}, {longest} on one"
+        yield "", f"grown by {amount(chains['grown_bytes'])}"
     if info.callocs or info.aligned:
         yield "kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned"
     if info.threads > 1:
@@ -142,7 +142,7 @@ def _call_rows(info: Info) -> Iterator[tuple[str, str]]:
         yield "remote frees", f"{remote['count']:,.0f}: {100 * remote['share']:.1f} % of frees are by another thread"
     if info.large_blocks["bytes"]:
         touched = share(info.large_blocks["touched_bytes"], info.large_blocks["bytes"])
-        yield "large blocks", f"{touched} touched of {amount(info.large_blocks['bytes'])} in blocks from 64 KiB"
+        yield "large blocks", f"{touched} of {amount(info.large_blocks['bytes'])} touched, in blocks of 64 KiB or more"
     if info.loss.failed_calls:
         yield "failed", f"{counted(info.loss.failed_calls, 'call')} got no memory"
 

@@ -48,7 +48,7 @@ def axes_of(space: Space) -> tuple[Axis, ...]:
     )
 
 
-def changed(axis: Axis, value: int, rng: np.random.Generator) -> int:
+def change_level(axis: Axis, value: int, rng: np.random.Generator) -> int:
     """Draw another value of a dimension: unset, a special value, or a geometric step up or down.
 
     Args:
@@ -103,7 +103,7 @@ def mutate(space: Space, axes: tuple[Axis, ...], point: Point, rng: np.random.Ge
     movable = [i for i, axis in enumerate(axes) if axis.levels and i >= len(space.gates)]
     for _ in range(_CHANGES):
         at = movable[int(rng.integers(len(movable)))]
-        neighbour = change_at(space, point, at, changed(axes[at], point[at], rng))
+        neighbour = change_at(space, point, at, change_level(axes[at], point[at], rng))
         if neighbour != point:
             return neighbour
     return point

@@ -53,7 +53,7 @@ def thin_front(costs: Sequence[Costs], members: Sequence[int], keep: int) -> lis
 LOSS_WEIGHT = 3.0
 
 
-def weighed(costs: Costs) -> float:
+def weighted_score(costs: Costs) -> float:
     """Return the sum of log ratios to the default, with losses weighted by `LOSS_WEIGHT`.
 
     One per cent of memory counts as much as one per cent of time.
@@ -63,4 +63,4 @@ def weighed(costs: Costs) -> float:
 
 def balanced(costs: Sequence[Costs], members: Sequence[int]) -> int:
     """Return the member of the front with the smallest weighted sum: its gains most outweigh its losses."""
-    return min(members, key=lambda i: (weighed(costs[i]), sum(costs[i]), i))
+    return min(members, key=lambda i: (weighted_score(costs[i]), sum(costs[i]), i))

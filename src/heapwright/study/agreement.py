@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heapwright.experiment.candidates import Candidate, Program
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.resolution import resolution
-from heapwright.experiment.stats import mean_ranks
+from heapwright.interleaving.candidates import Candidate, Program
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.resolution import resolution
+from heapwright.interleaving.stats import mean_ranks
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study.view import Agreement
 from heapwright.terminal_text import counted

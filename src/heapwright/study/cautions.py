@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from heapwright.allocators.space_spec import ParamSpec
-from heapwright.experiment.phases import OF_REPLAYS
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.phases import OF_REPLAYS
+from heapwright.interleaving.records import StoredRun
 from heapwright.metrics import METRICS
 from heapwright.study.claim import already_zero_text
 from heapwright.study.options import NOISY_SPREAD, SHORT_RUN_S, Options

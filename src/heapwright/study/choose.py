@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.study.claim import headline, proven_by
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.study.claim import proven_by, recommended_pick
 from heapwright.study.view import Pick, PickName, StudyView
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
                 f"{view.path} is not finished (it is in phase '{view.phase}')",
                 "give its tune command again: it goes on where it stopped",
             )
-        return headline(view.picks, view.objectives)
+        return recommended_pick(view.picks, view.objectives)
     if name not in view.picks:
         have = ", ".join(view.picks) or "none: nothing beat the default"
         raise HeapwrightError(f"{view.path} has no '{name}' pick", f"it has: {have}")
@@ -37,13 +37,13 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
 def gain_is_proven(view: StudyView) -> bool:
     """Whether fresh pairs of the program prove a gain: in the study, or by `verify` in a study of recordings."""
     if view.recordings is None:
-        return headline(view.picks, view.objectives) is not None
+        return recommended_pick(view.picks, view.objectives) is not None
     return any(proven_by(pick, view.verified) for pick in view.picks.values())
 
 
 def keep_choice(store: Store, view: StudyView) -> None:
     """Store the choice of a finished study, so that `run` need not judge the runs again."""
-    pick = headline(view.picks, view.objectives)
+    pick = recommended_pick(view.picks, view.objectives)
     named = {name: p.config.id for name, p in view.picks.items()}
     store.update(shipped={"": pick.config.id if pick else view.default.id, **named})
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.configuration import DEFAULT, Config
-from heapwright.experiment.stats import Ratio
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.configuration import DEFAULT, Config
+from heapwright.interleaving.stats import Ratio
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.requirement import Requirement
@@ -204,7 +204,7 @@ def losses(pick: Pick, objectives: Sequence[str]) -> list[Confirmation]:
     return [c for m, c in pick.confirmed.items() if m in objectives and c.verdict == "worse"]
 
 
-def headline(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick | None:
+def recommended_pick(picks: Mapping[PickName, Pick], objectives: Sequence[str]) -> Pick | None:
     """The pick that a study recommends: of the picks with a proven gain and no objection, the one with the best score.
 
     Of equal picks the balanced one comes first.
@@ -258,7 +258,7 @@ def unmet_claim(requires: Sequence[Requirement], tried: Sequence[Candidate]) -> 
     has = " and ".join(f"{METRICS[r.metric].short} = {r.value_shown(nearest)}" for r in requires)
     return (
         f"Keep the default: {counted(len(measured), 'setting')} ran, and none meets the {names}."
-        f" Nearest: {named(nearest.config)}, with {has}."
+        f" Nearest: {configuration_name(nearest.config)}, with {has}."
     )
 
 
@@ -287,7 +287,7 @@ def study_claim(
     """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
-    best = headline(picks, objectives)
+    best = recommended_pick(picks, objectives)
     objected = [pick for pick in picks.values() if pick.objection]
     if best is None and objected:
         pick = min(objected, key=lambda pick: pick.score)
@@ -300,7 +300,7 @@ def study_claim(
         return _unproven(too_short, predicted, no_prediction)
     if best is None:
         return NOTHING
-    who = named(best.config)
+    who = configuration_name(best.config)
     if best.claim.startswith(PREDICTED):
         return best.claim.replace(PREDICTED, f"{PREDICTED}: with {who}", 1)
     claim = best.claim if best.claim.startswith("CPU") else best.claim[:1].lower() + best.claim[1:]
@@ -328,7 +328,7 @@ def prediction_claim(claim: str, recordings: Recordings, study: str, objectives:
     return " ".join([claim, error, *timed, lucky, step])
 
 
-def named(config: Config) -> str:
+def configuration_name(config: Config) -> str:
     """'exgen at its defaults', 'glibc's mxfast=0'."""
     what = ", ".join(f"{k}={v}" for k, v in config.settings.items() if "." not in k)
     extra = ", ".join(f"{k}={v}" for k, v in config.settings.items() if "." in k)
@@ -341,7 +341,7 @@ def predicted_effect(config: Config, ratios: Mapping[str, float]) -> str:
     if min(ratios.values(), default=1.0) > 1 - MIN_GAIN:
         return f"no gain of {100 * MIN_GAIN:g}% or more"
     changes = ", ".join(f"{METRICS[m].label} {percent(ratio)}" for m, ratio in ratios.items())
-    return f"{changes} with {named(config)}"
+    return f"{changes} with {configuration_name(config)}"
 
 
 def already_zero_text(metric: str) -> str:

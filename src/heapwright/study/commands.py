@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.configuration import Config
 from heapwright.study.view import StudyView
 
 _ONLY_IN_FILES = ("input", "env", "setup", "cleanup", "server")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.notes import note
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.resolution import resolution
-from heapwright.experiment.stats import holm, ratio_interval, signed_rank_p, summarise, verdict
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.irregularities import irregularities
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.resolution import resolution
+from heapwright.interleaving.stats import holm, ratio_interval, signed_rank_p, summarise, verdict
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study.options import Options
 from heapwright.study.view import Confirmation
@@ -89,5 +89,5 @@ def _confirmation(
         verdict(ratio, p, options.margin, max(resolution(metric, group) for group in default.values())),
         summarise([v for g in default.values() for v in g]).median,
         summarise([v for g in pick.values() for v in g]).median,
-        note(default, pick, logs, ratio, options.margin, METRICS[metric].show),
+        irregularities(default, pick, logs, ratio, options.margin, METRICS[metric].show),
     )

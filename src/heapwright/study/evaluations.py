@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.stats import summarise
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import summarise
 from heapwright.metrics import NUMERIC
 from heapwright.search import pareto
 from heapwright.search.quality import FrontQuality, front_quality

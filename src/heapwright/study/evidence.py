@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.candidates import gather
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.stats import ratio_interval
+from heapwright.interleaving.candidates import gather
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import ratio_interval
 from heapwright.study.options import MINIFY_ROUNDS, Options
 from heapwright.study.store import Store
 from heapwright.study.view import Pair, Pick, PickName, Removal

@@ -7,8 +7,8 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import by_block
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import by_block
 from heapwright.metrics import NUMERIC
 from heapwright.study.store import Store
 

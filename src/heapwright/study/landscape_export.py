@@ -7,7 +7,7 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
-from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult
+from heapwright.study.landscape_result import FreshComparison, LandscapePoint, LandscapeResult
 
 if TYPE_CHECKING:
     from heapwright.study.store import Store
@@ -23,7 +23,7 @@ def landscape_json(store: Store, landscape: LandscapeResult) -> dict[str, Any]:
             "settings": settings, "ratio": p.ratio, "median": p.median, "runs": p.runs, "failure": p.failure or None,
         }  # fmt: skip
 
-    def fresh(f: Fresh | None) -> dict[str, Any] | None:
+    def fresh(f: FreshComparison | None) -> dict[str, Any] | None:
         if f is None:
             return None
         high = f.ratio.high if math.isfinite(f.ratio.high) else None

@@ -12,7 +12,7 @@ runs answer three questions:
 - Is the landscape smooth or rugged? This is asked only if points differ.
 
 A metric of address space changes by whole pages. So σ is at least that of a rounding to pages, and no gain below a page
-is a gain (`experiment.resolution`).
+is a gain (`interleaving.resolution`).
 
 Smoothness, over all pairs of neighbours i, j along an axis, of the log ratios c with mean m and variance v:
 
@@ -36,11 +36,11 @@ from statistics import median
 import msgspec
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.resolution import resolution
-from heapwright.experiment.stats import (
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.resolution import resolution
+from heapwright.interleaving.stats import (
     ALPHA,
     ratio_interval,
     relative_noise,
@@ -49,8 +49,8 @@ from heapwright.experiment.stats import (
     verdict,
 )
 from heapwright.metrics import METRICS
-from heapwright.study.axes import SweptAxis, axis_of
-from heapwright.study.landscape_result import Fresh, LandscapePoint, LandscapeResult, Smoothness
+from heapwright.study.landscape_axes import SweptAxis, axis_of
+from heapwright.study.landscape_result import FreshComparison, LandscapePoint, LandscapeResult, Smoothness
 from heapwright.study.options import Options
 from heapwright.study.store import Store
 
@@ -62,7 +62,7 @@ FLAT = "flat within the noise"
 _SHOWN = 0.01
 
 
-def ends(ratios: Mapping[int, float]) -> list[int]:
+def extreme_configurations(ratios: Mapping[int, float]) -> list[int]:
     """The configurations with the lowest and the highest ratio, the first of equals; one if they are the same.
 
     Args:
@@ -124,12 +124,12 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
 
 def _ends(
     store: Store, measured: Sequence[LandscapePoint], metric: str, options: Options
-) -> tuple[Fresh | None, Fresh | None]:
+) -> tuple[FreshComparison | None, FreshComparison | None]:
     """The lowest point against the default, and the highest against the lowest, in fresh runs; None where not made."""
     start = store.phase_start(Phase.ends(metric))
     if start is None or not measured:
         return None, None
-    low, *rest = ends({p.config: p.ratio or 0.0 for p in measured})
+    low, *rest = extreme_configurations({p.config: p.ratio or 0.0 for p in measured})
     if start.configs != [1, low, *rest]:
         return None, None  # more replicates have shown other points to be lowest or highest since
     runs = [r for r in store.runs(Phase.ends(metric)) if r.block >= start.first]
@@ -140,13 +140,13 @@ def _ends(
     return gain, contrast
 
 
-def _fresh(candidate: Candidate | None, metric: str, options: Options, min_change: float) -> Fresh | None:
+def _fresh(candidate: Candidate | None, metric: str, options: Options, min_change: float) -> FreshComparison | None:
     logs = candidate.logs.get(metric, {}) if candidate and not candidate.failure else {}
     if min(map(len, logs.values()), default=0) < 2:
         return None
     every = [x for group in logs.values() for x in group]
     ratio, p = ratio_interval(logs, options.seed), signed_rank_p(every)
-    return Fresh(
+    return FreshComparison(
         ratio, math.exp(median(every)), p, len(every), verdict(ratio, p * ALPHA / _SHOWN, options.margin, min_change)
     )
 

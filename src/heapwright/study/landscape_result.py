@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from heapwright.experiment.stats import (
+from heapwright.interleaving.stats import (
     Ratio,
     Verdict,
 )
 from heapwright.metrics import METRICS
-from heapwright.study.axes import SweptAxis
+from heapwright.study.landscape_axes import SweptAxis
 from heapwright.terminal_text import counted
 
 
@@ -36,7 +36,7 @@ class LandscapePoint:
 
 
 @dataclass(frozen=True)
-class Fresh:
+class FreshComparison:
     """Comparison of two configurations by new, paired runs.
 
     Attributes:
@@ -94,8 +94,8 @@ class LandscapeResult:
     chance_gain: float
     smoothness: Smoothness
     repeated: int = 0
-    gain: Fresh | None = None
-    contrast: Fresh | None = None
+    gain: FreshComparison | None = None
+    contrast: FreshComparison | None = None
     differs: bool = False
 
     @property

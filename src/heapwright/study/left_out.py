@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.study.meta import StudyMeta
 
 # Why a setting is only measured alone. Such a measurement can still lead to a pick.

@@ -11,22 +11,22 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun, by_block, metrics_by_input
-from heapwright.experiment.stats import Summary, relative_noise, summarise
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun, by_block, metrics_by_input
+from heapwright.interleaving.stats import Summary, relative_noise, summarise
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study import agreement
 from heapwright.study.cautions import hazards_of, warnings_of
 from heapwright.study.claim import (
     SEARCH_ONLY,
-    headline,
     pick_claim,
     predicted_effect,
     predicted_for_program,
     prediction_claim,
     proven_by,
+    recommended_pick,
     single_claim,
     study_claim,
     tree_sentence,
@@ -40,6 +40,7 @@ from heapwright.study.confirmation import judge_pairs
 from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
 from heapwright.study.extra_space_text import with_tried
+from heapwright.study.final_picks import final_picks
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
 from heapwright.study.left_out import became_default, not_searched
@@ -51,7 +52,6 @@ from heapwright.study.program import program_of
 from heapwright.study.requirement import with_requirements
 from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.stage_times import stages_of
-from heapwright.study.standing import final_picks
 from heapwright.study.store import Store, read_study, study_errors
 from heapwright.study.view import (
     Confirmation,
@@ -68,7 +68,7 @@ from heapwright.study.view import (
 from heapwright.trace.recordings import Recordings
 from heapwright.workload.model import WorkloadFile, file_of
 from heapwright.workload.program import program_json
-from heapwright.workload.work_done import perhaps_fixed_time
+from heapwright.workload.work_done import fixed_time_warning
 
 _SEARCHED = (
     Phase.ALLOCATORS,
@@ -238,7 +238,7 @@ def _param_specs(meta: StudyMeta) -> ParamSpecs:
 
 def _fixed_time_doubt(file: WorkloadFile, calibrated: Sequence[StoredRun]) -> str:
     """The doubt that the load of a server takes a fixed time, so that its time says nothing; empty if there is none."""
-    return perhaps_fixed_time(metrics_by_input(calibrated)) if file.server else ""
+    return fixed_time_warning(metrics_by_input(calibrated)) if file.server else ""
 
 
 def _left_out(meta: StudyMeta) -> list[str]:
@@ -319,7 +319,7 @@ def _claim(
     unmet = unmet_claim(requirements_of(options), list(searched.values()))
     known = (meta.too_short, _predicted_text(store), meta.no_prediction, unmet)
     claim = study_claim(picks, options.objectives, done, *known)
-    best = headline(picks, options.objectives) if done else None
+    best = recommended_pick(picks, options.objectives) if done else None
     if done and options.search_only:
         return SEARCH_ONLY
     if recordings is None or not done or (best is not None and proven_by(best, meta.verified)):

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from heapwright.allocators.space import Param, Space
-from heapwright.allocators.space_spec import SpaceFile, preloading
+from heapwright.allocators.space_spec import SpaceFile, preload_variables
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.configuration import DEFAULT
+from heapwright.interleaving.configuration import DEFAULT
 from heapwright.study.meta import StudyMeta
 
 
@@ -41,7 +41,7 @@ def local_environment(
     if library and not Path(library).is_file():
         library = instead = _found_here(allocator, library)
     if allocator not in spaces and allocator != DEFAULT:
-        return {**config_env, **preloading(library, base)}, instead
+        return {**config_env, **preload_variables(library, base)}, instead
     own = dict(settings)
     env: dict[str, str] = {}
     starts = {name: f"{name}." for name in spaces if any(key.startswith(f"{name}.") for key in own)}

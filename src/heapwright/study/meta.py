@@ -14,7 +14,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
 
     Attributes:
         created: ISO time, UTC. version: of heapwright, that made the study.
-        phase: how far the study is (`experiment.phases.Phase`).
+        phase: how far the study is (`interleaving.phases.Phase`).
         identity: the workload as a JSON-like dict; empty in a file without a study.
         workload_file: absolute path of the workload file; empty for a bare command.
         program: the build of the program (`workload.program.ProgramIdentity`); None in studies of older versions.
@@ -29,7 +29,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         plan: the estimate made after the first runs (`tuning.plan`).
         fixed_time: what shows that the load runs for a fixed time, if times are not the objectives because of it.
         tree: largest number of live processes, where the objectives are proportional memory because of it; else 0.
-        managed: who manages the program's memory, where that is not plain malloc (`tuning.managed`).
+        managed: who manages the program's memory, where that is not plain malloc (`tuning.reachable_allocators`).
         seeks_runtimes: whether the study searches the settings of a runtime if it finds one; not in older studies.
         runtimes: runtime, or space added by the user → `tuning.session.ExtraSpace`; None before the program was
             inspected.

@@ -15,11 +15,11 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.huge_pages import thp_state
-from heapwright.allocators.registry import Allocator, upstream
+from heapwright.allocators.registry import Allocator, upstream_version
 from heapwright.allocators.runtimes import shipped_runtimes
 from heapwright.allocators.space_spec import SpaceFile, variable_of, version_trouble
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 from heapwright.measure.cold_pages import cold_sentence, measure_cold_pages
 from heapwright.measure.host import describe_host, differences
 from heapwright.plugins import METHODS_GROUP, plugin_source
@@ -38,7 +38,7 @@ from heapwright.workload.program import (
     program_changes,
     search_changes,
 )
-from heapwright.workload.work_done import stand_ins
+from heapwright.workload.work_done import replacement_metrics
 
 _TEXTS = ("explain", "hazard")  # of a parameter or a gate, for the report
 
@@ -241,7 +241,7 @@ def _resume(
             f" is {_short(identity[differs])}",
             other,
         )
-    if store.meta.fixed_time and stand_ins(given.get("objectives", ()), minimised=True) == stored.objectives:
+    if store.meta.fixed_time and replacement_metrics(given.get("objectives", ()), minimised=True) == stored.objectives:
         given = {name: value for name, value in given.items() if name != "objectives"}
     clash = conflicts(stored, given)
     if clash:
@@ -288,7 +288,7 @@ def _spaces(allocators: Sequence[Allocator]) -> dict[str, Any]:
     return {
         a.name: msgspec.to_builtins(
             msgspec.structs.replace(
-                a.file, param=[p for p in a.file.param if not version_trouble(p, upstream(a.version or ""))]
+                a.file, param=[p for p in a.file.param if not version_trouble(p, upstream_version(a.version or ""))]
             )
         )
         for a in allocators

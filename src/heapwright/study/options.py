@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from heapwright.errors import UsageError
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.phases import Phase
 
 STAGES = (
     Phase.CALIBRATE,

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from heapwright.errors import UsageError
-from heapwright.experiment.candidates import Candidate
+from heapwright.interleaving.candidates import Candidate
 from heapwright.metrics import METRICS, find_metric, show_bytes
-from heapwright.search.pareto import LOSS_WEIGHT, weighed
+from heapwright.search.pareto import LOSS_WEIGHT, weighted_score
 from heapwright.study.options import MIN_GAIN, Options
 from heapwright.study.requirement import Requirement, parse_requirement
 from heapwright.study.view import Confirmation
@@ -48,7 +48,7 @@ class Policy(msgspec.Struct, frozen=True):
             costs: objective → log ratio to the default.
         """
         if not self.prices:
-            return weighed(tuple(costs.values()))
+            return weighted_score(tuple(costs.values()))
         return sum(cost * self._find(self.prices, metric, 1.0) for metric, cost in costs.items())
 
     def limits_of(self, metrics: Sequence[str]) -> dict[str, float]:
@@ -91,7 +91,7 @@ class Policy(msgspec.Struct, frozen=True):
                 return f"{METRICS[metric].label} {percent(c.ratio)} is beyond the limit of {percent(limit)}"
         tested = [confirmed[m] for m in objectives if m in confirmed]
         gains = [c for c in tested if c.verdict == "better"]
-        if gains and not any(map(matters, gains)):
+        if gains and not any(map(gain_matters, gains)):
             sizes = (
                 f"{METRICS[c.metric].label} {percent(c.ratio)}"
                 + (f", {show_bytes(c.default_median * (1 - c.ratio))}" if METRICS[c.metric].unit == "B" else "")
@@ -148,7 +148,7 @@ def requirements_of(options: Options) -> tuple[Requirement, ...]:
     return tuple(parse_requirement(text) for text in options.requires)
 
 
-def matters(c: Confirmation) -> bool:
+def gain_matters(c: Confirmation) -> bool:
     """Whether a gain is large enough to act on."""
     saved = c.default_median * (1 - c.ratio)
     return c.ratio <= 1 - MIN_GAIN and (METRICS[c.metric].unit != "B" or saved >= MIN_GAIN_BYTES)

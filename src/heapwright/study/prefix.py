@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.stats import log_ratio
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import log_ratio
 from heapwright.measure.prefix import Prefix
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import MIN_GAIN

@@ -20,8 +20,8 @@ from typing import TypeVar
 import msgspec
 
 from heapwright.errors import UsageError
-from heapwright.experiment.candidates import Candidate
-from heapwright.experiment.stats import ALPHA
+from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.stats import ALPHA
 from heapwright.metrics import METRICS, find_metric
 from heapwright.study.view import MET, Confirmation, Pick, Reference, RequirementResult, State
 from heapwright.terminal_text import counted

@@ -1,7 +1,7 @@
 """Bounds how much peak memory and CPU time another malloc, or other settings, can save.
 
 Two measurements give the bound, both made before the search: the holders of the default's memory at its peak (the first
-run of each input, `measure.parts.Breakdown`), and the counts of the recording, if the study makes one.
+run of each input, `measure.memory_parts.Breakdown`), and the counts of the recording, if the study makes one.
 
     memory   malloc can hold the heap and other anonymous memory. A recording of glibc's malloc limits the other memory
              to the size of the recorded blocks. Blocks that are live at the peak stay resident under every malloc.
@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heapwright.experiment.configuration import DEFAULT
-from heapwright.experiment.phases import Phase
-from heapwright.measure.parts import Breakdown, Parts
+from heapwright.interleaving.configuration import DEFAULT
+from heapwright.interleaving.phases import Phase
+from heapwright.measure.memory_parts import Breakdown, MemoryParts
 from heapwright.metrics import show_count
 from heapwright.study.program import program_of
 from heapwright.study.view import SavingBound
 
 if TYPE_CHECKING:
-    from heapwright.experiment.records import StoredRun
+    from heapwright.interleaving.records import StoredRun
     from heapwright.study.store import Store
 
 MIN_WORTHWHILE_SHARE = 0.03  # a smaller share is not worth a search
@@ -71,7 +71,7 @@ class DefaultMeasurements:
     """
 
     peak: float
-    parts: Parts | None
+    parts: MemoryParts | None
     cpu_s: float
     sys_s: float
     threads: int

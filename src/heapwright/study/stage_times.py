@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.options import STAGES
 from heapwright.study.prefix import chosen_prefix
 from heapwright.study.store import Store

@@ -31,9 +31,9 @@ import msgspec
 
 from heapwright.allocators.space_spec import VARIABLE
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import PhaseStart, StoredRun
-from heapwright.measure.parts import Breakdown
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import PhaseStart, StoredRun
+from heapwright.measure.memory_parts import Breakdown
 from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check_schema, connect_read_only
 from heapwright.units import is_plausible

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from heapwright.allocators.effect import effective
+from heapwright.allocators.glibc_tunables import tunables_of
 from heapwright.allocators.huge_pages import FORBIDDEN, LIBRARY, PROCESS, VARIABLE, are_forbidden
+from heapwright.allocators.library_report import effective_settings
 from heapwright.allocators.loader_trace import trace_bindings
-from heapwright.allocators.probe import tunables_of
+from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.program_file import is_privileged, read_program
-from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.allocators.takeover import takeover_failure
-from heapwright.experiment.configuration import Config
 from heapwright.files import NATIVE
+from heapwright.interleaving.configuration import Config
 from heapwright.measure.container import Container
 from heapwright.platforms import kit_path
 from heapwright.workload.model import Workload
@@ -92,7 +92,7 @@ def _effects(config: Config, spaces: Mapping[str, Any], workload: Workload) -> l
         spec = msgspec.convert(spaces[config.allocator], SpaceFile).allocator
         spec = msgspec.structs.replace(spec, preload=libraries[0] if libraries else "")
         base = workload.base_environment()
-        values = effective(spec, workload.program(), config.settings, {**base, **config.env})
+        values = effective_settings(spec, workload.program(), config.settings, {**base, **config.env})
         found += [_setting(key, value, values.get(key)) for key, value in config.settings.items()]
     return found
 
@@ -110,9 +110,9 @@ def _loaded(config: Config, library: str, workload: Workload) -> Effect:
         kit = kit_path(library)
         hint = f"; the kit has it as {kit[0]}" if kit else ""
         return Effect(False, f"{name}: there is no {library}{hint}")
-    barrier = find_barrier(program, config.allocator, library)
-    if barrier is not None and barrier.certain:
-        return Effect(False, f"{name}: {barrier.why}")
+    obstacle = find_obstacle(program, config.allocator, library)
+    if obstacle is not None and obstacle.certain:
+        return Effect(False, f"{name}: {obstacle.why}")
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         bound = trace_bindings(program, {**workload.base_environment(), **config.env}, Path(folder))
     if not bound:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.stats import Summary, Verdict
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.stats import Summary, Verdict
 from heapwright.search.quality import FrontQuality
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class SavingBound:
             means that there is no bound.
         held_share: upper bound of malloc's share of the peak. unsure_share: the part of it that may be another's,
             such as memory that a runtime maps for its own heap.
-        shares: holder of memory → its share of the peak (`measure.parts.Parts`); empty if it could not be read.
+        shares: holder of memory → its share of the peak (`measure.memory_parts.MemoryParts`); empty if unreadable.
         live_bytes: peak of the recorded live blocks. recorded_share: the share of anonymous memory that they explain.
         calls: calls of malloc, free and the like. calls_per_cpu_s: calls per second of CPU time.
         threads, processes: largest numbers at once.
@@ -343,7 +343,7 @@ class StudyView:
         workload_file: the absolute path of the workload file; empty for a bare command.
         runtimes: runtime, or space that the user added → `space`, `title`, `version`, `program` and `sentence`.
         managed: the manager of the program's memory, if it is not plain malloc: `runtime`, `reach` and `sentence` of
-            `allocators.managed.Managed`; else empty.
+            `allocators.memory_manager.MemoryManager`; else empty.
         matters: upper bounds of the possible gain; None if unknown.
         recordings: the recordings, in a study of recordings: all its runs are replays, and its confirmations are
             predictions. None for a program.

@@ -21,15 +21,15 @@ from heapwright.metrics import METRICS
 
 if TYPE_CHECKING:
     from heapwright.measure.meter import MeterOptions
-    from heapwright.trace.replay import Ready, Replayed
+    from heapwright.trace.replay import ReadyTrace, ReplayRun
 
-# Proportional memory of a replay is its resident memory (`Replayed.metrics`), so its base would mean nothing.
+# Proportional memory of a replay is its resident memory (`ReplayRun.metrics`), so its base would mean nothing.
 PREDICTED: tuple[str, ...] = tuple(
     m.key for m in METRICS.values() if m.kind == "memory" and m.replayable and not m.proportional
 )
 
 
-class Measured(msgspec.Struct):
+class ProgramMeasurement(msgspec.Struct):
     """The part of the JSON of `heapwright measure` that is needed here.
 
     Attributes:
@@ -47,7 +47,7 @@ class Measured(msgspec.Struct):
         return (self.summary.get(metric) or {}).get("median")
 
 
-def read_measured(path: Path) -> Measured:
+def read_measured(path: Path) -> ProgramMeasurement:
     """Reads the JSON that `heapwright measure` wrote of the program.
 
     Raises:
@@ -55,7 +55,7 @@ def read_measured(path: Path) -> Measured:
     """
     try:
         # Not msgspec's decoder: words that are not UTF-8 are stored as lone surrogates, which it refuses.
-        measured = msgspec.convert(json.loads(path.read_bytes()), type=Measured)
+        measured = msgspec.convert(json.loads(path.read_bytes()), type=ProgramMeasurement)
     except OSError as error:
         raise UsageError(f"--base {path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):  # msgspec.ValidationError is a ValueError
@@ -66,14 +66,16 @@ def read_measured(path: Path) -> Measured:
     return measured
 
 
-def medians(replays: Sequence[Replayed]) -> dict[str, float]:
+def medians(replays: Sequence[ReplayRun]) -> dict[str, float]:
     """Returns the medians of the metrics in PREDICTED over replays, in bytes, without the replayer's own memory."""
     each = [replayed.metrics() for replayed in replays]
     values = {m: [v for one in each if (v := one.get(m)) is not None] for m in PREDICTED}
     return {m: statistics.median(found) for m, found in values.items() if found}
 
 
-def find_base(ready: Ready, program: Measured, options: MeterOptions, touch: Any, runs: int) -> dict[str, float]:
+def find_base(
+    ready: ReadyTrace, program: ProgramMeasurement, options: MeterOptions, touch: Any, runs: int
+) -> dict[str, float]:
     """Replays on the recorded malloc with nothing set, and subtracts that from the program.
 
     Args:
@@ -102,6 +104,6 @@ def find_base(ready: Ready, program: Measured, options: MeterOptions, touch: Any
     return {m: value - own for m, own in medians(done).items() if (value := program.value(m)) is not None}
 
 
-def predict(base: Mapping[str, float], replays: Sequence[Replayed]) -> dict[str, float]:
+def predict(base: Mapping[str, float], replays: Sequence[ReplayRun]) -> dict[str, float]:
     """Returns the program's predicted memory in bytes, by metric: replay + base."""
     return {m: value + base[m] for m, value in medians(replays).items() if m in base}

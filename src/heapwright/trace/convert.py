@@ -19,7 +19,7 @@ import msgspec
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.info import Loss
-from heapwright.trace.model import Made, run_native
+from heapwright.trace.model import PackedCounts, run_native
 from heapwright.trace.pack import native_program, need_trace
 
 Format = Literal["wl", "heaptrack"]
@@ -29,7 +29,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _PIECE = 1 << 20
 
 
-class Exported(msgspec.Struct):
+class ExportCounts(msgspec.Struct):
     """Counts of an export.
 
     Attributes:
@@ -64,16 +64,16 @@ def recognise(path: Path, given_format: Format | None = None) -> Format:
     )
 
 
-def import_wl(path: Path, trace: Path) -> Made:
+def import_wl(path: Path, trace: Path) -> PackedCounts:
     """Converts a wl workload to a packed trace.
 
     Raises:
         HeapwrightError: nothing of the workload can be read, or the trace cannot be written.
     """
-    return msgspec.json.decode(run_native("import-wl", path, trace)[0], type=Made)
+    return msgspec.json.decode(run_native("import-wl", path, trace)[0], type=PackedCounts)
 
 
-def import_heaptrack(path: Path, trace: Path) -> Made:
+def import_heaptrack(path: Path, trace: Path) -> PackedCounts:
     """Converts heaptrack's text, plain or compressed, to a packed trace.
 
     Raises:
@@ -97,7 +97,7 @@ def import_heaptrack(path: Path, trace: Path) -> Made:
     if native.returncode:
         line = messages.splitlines()[-1] if messages else f"heapwright-trace ended with status {native.returncode}"
         raise HeapwrightError(f"{path}: {line.removeprefix('heapwright-trace: ')}")
-    return msgspec.json.decode(output, type=Made)
+    return msgspec.json.decode(output, type=PackedCounts)
 
 
 def _text(path: Path) -> Iterator[bytes]:
@@ -146,7 +146,7 @@ def _zstd(path: Path) -> Iterator[bytes]:
         yield b"\n!cut the zstd file ends early or is damaged\n"
 
 
-def export_wl(trace: Path, path: Path) -> Exported:
+def export_wl(trace: Path, path: Path) -> ExportCounts:
     """Converts a trace to a wl workload.
 
     Raises:
@@ -154,4 +154,4 @@ def export_wl(trace: Path, path: Path) -> Exported:
         HeapwrightError: the trace cannot be read, or the file cannot be written.
     """
     need_trace(trace)
-    return msgspec.json.decode(run_native("export-wl", trace, path)[0], type=Exported)
+    return msgspec.json.decode(run_native("export-wl", trace, path)[0], type=ExportCounts)

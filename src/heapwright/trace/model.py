@@ -113,7 +113,7 @@ Model: TypeAlias = WindowsModel | RandMallocModel
 Kind = Literal["windows", "rand-malloc"]
 
 
-class Made(msgspec.Struct):
+class PackedCounts(msgspec.Struct):
     """Counts of a packed trace that the native program has written. Sizes are in bytes."""
 
     events: int
@@ -221,7 +221,7 @@ def load_model(path: Path) -> Model:
     return model
 
 
-def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, time_scale: float = 1.0) -> Made:
+def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, time_scale: float = 1.0) -> PackedCounts:
     """Generates a synthetic trace and writes it packed. The file is complete, or it does not exist.
 
     Args:
@@ -240,7 +240,7 @@ def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, tim
     libraries = ",".join(model.libraries) or "-"
     words = ("synth", repr(scale), repr(time_scale), str(seed), trace, libraries)
     text, _ = run_native(*words, stdin=msgspec.json.encode(model))
-    return msgspec.json.decode(text, type=Made)
+    return msgspec.json.decode(text, type=PackedCounts)
 
 
 def is_trace(path: Path) -> bool:
@@ -252,7 +252,7 @@ def is_trace(path: Path) -> bool:
         return False
 
 
-def complete(sample: Path, trace: Path, seed: int = 0) -> tuple[Packed, str]:
+def expand_sample(sample: Path, trace: Path, seed: int = 0) -> tuple[Packed, str]:
     """Expands a sample to a complete trace and writes it packed.
 
     Args:

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import msgspec
 
+from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.program_file import read_program
-from heapwright.allocators.reach import find_barrier
 from heapwright.allocators.registry import Allocator, library_folder
-from heapwright.allocators.space_spec import preloading
+from heapwright.allocators.space_spec import preload_variables
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
@@ -134,7 +134,7 @@ def recording_environment(
         env |= allocator.environment(env)
     name = RECORDER if sampling.complete else LIBRARY
     library = Path(INSIDE, "lib", name) if platform else recorder(name)
-    env |= preloading(str(library), env) | sampling.variables()
+    env |= preload_variables(str(library), env) | sampling.variables()
     env["HEAPWRIGHT_RECORD"] = str(folder.resolve())
     if not children:
         env["HEAPWRIGHT_RECORD_PARENT"] = str(os.getpid())
@@ -276,9 +276,9 @@ def run_recorded(
 def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tuple[int, str]]) -> RecordedCommand:
     """Calls `run(folder)`, which fills a folder with raw files and returns status and failure; packs the files."""
     check_target(trace, force)
-    barrier = find_barrier(program)
-    if barrier is not None and barrier.certain:
-        raise HeapwrightError(barrier.why, barrier.instead)
+    obstacle = find_obstacle(program)
+    if obstacle is not None and obstacle.certain:
+        raise HeapwrightError(obstacle.why, obstacle.instead)
     folder = raw_folder(trace)
     try:
         status, failure = run(folder)
@@ -375,9 +375,9 @@ def _with_own_malloc(program: str) -> str:
 
 def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
     """Returns the error that explains why nothing was recorded of a program that ran; it has its exit status, or 1."""
-    barrier = find_barrier(program)
-    if barrier is not None:
-        why, hint = barrier.reason, barrier.instead
+    obstacle = find_obstacle(program)
+    if obstacle is not None:
+        why, hint = obstacle.reason, obstacle.instead
     else:
         why, hint = "no call of malloc was seen", "it may have an allocator of its own, or need none"
     of = f" of {Path(program).name}" if program else ""
@@ -431,7 +431,7 @@ def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProce
     warning = draft.warning.removeprefix(f"{raw}: ")
     if pid in running and packed.cut_short:  # nothing has killed it
         warning = f"process {pid} still runs; its trace ends here"
-    barrier = None if packed.allocations or not file else find_barrier(file)
-    if barrier is not None and barrier.certain:  # a script or another program has started it
-        warning = f"nothing is recorded: {barrier.reason}"
+    obstacle = None if packed.allocations or not file else find_obstacle(file)
+    if obstacle is not None and obstacle.certain:  # a script or another program has started it
+        warning = f"nothing is recorded: {obstacle.reason}"
     return RecordedProcess(name, raw_bytes, pid, parent, file, program, packed, warning)

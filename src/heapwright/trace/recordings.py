@@ -23,7 +23,7 @@ from heapwright.trace.info import nothing_in, read_info
 from heapwright.trace.model import WindowsModel, load_model, synthesise
 from heapwright.trace.pack import native_program, need_trace
 from heapwright.trace.program_memory import ProgramMemory, program_memory
-from heapwright.trace.replay import Ready, make_ready
+from heapwright.trace.replay import ReadyTrace, make_ready
 from heapwright.workload.model import Input, Output, Workload, WorkloadFile
 
 _C_LIBRARIES = ("libc.", "ld-musl-")  # of other systems: a program cannot have two
@@ -275,7 +275,7 @@ def _loadable(recorded: str) -> Allocator | None:
 
 
 @contextmanager
-def ready_of(recording: Path, folder: Path | None = None) -> Iterator[Ready]:
+def ready_of(recording: Path, folder: Path | None = None) -> Iterator[ReadyTrace]:
     """Makes a recording ready for replays (`make_ready`). Of a model it draws a trace first.
 
     Args:

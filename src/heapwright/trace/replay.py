@@ -148,7 +148,7 @@ class Report(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadyTrace:
     """A trace that is ready for replay.
 
     Attributes:
@@ -269,7 +269,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayRun:
     """One replay.
 
     Attributes:
@@ -286,13 +286,17 @@ class Replayed:
     @property
     def failure(self) -> str:
         """Why the replay does not count, or empty."""
-        from heapwright.measure.process_group import ending
+        from heapwright.measure.process_group import describe_exit_status
 
         if self.run.timed_out:
             return "timed out"
         if self.run.exit_code:
             last_line = self.run.stderr_tail.strip().splitlines()[-1:]
-            return last_line[0].removeprefix("heapwright-replay: ") if last_line else ending(self.run.exit_code)
+            return (
+                last_line[0].removeprefix("heapwright-replay: ")
+                if last_line
+                else describe_exit_status(self.run.exit_code)
+            )
         return "" if self.report else "the replay wrote no report"
 
     def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:
@@ -325,7 +329,7 @@ class Replayed:
 
 
 @contextmanager
-def make_ready(trace: Path, folder: Path | None = None) -> Iterator[Ready]:
+def make_ready(trace: Path, folder: Path | None = None) -> Iterator[ReadyTrace]:
     """Makes a trace ready for replays. Its operations file, 8 bytes per event, is removed when the block ends.
 
     Args:
@@ -341,10 +345,10 @@ def make_ready(trace: Path, folder: Path | None = None) -> Iterator[Ready]:
         operations, warning = ask(Operations, "expand", trace, file)
         if not operations.events:
             raise nothing_in(trace)
-        yield Ready(trace, file, operations, warning)
+        yield ReadyTrace(trace, file, operations, warning)
 
 
-def command(ready: Ready, touch: Touch = "page", report: Path | None = None, real_pace: bool = False) -> list[str]:
+def command(ready: ReadyTrace, touch: Touch = "page", report: Path | None = None, real_pace: bool = False) -> list[str]:
     """Returns the command line of a replay.
 
     Args:
@@ -358,7 +362,7 @@ def command(ready: Ready, touch: Touch = "page", report: Path | None = None, rea
     return [*words, "--report", str(report)] if report else words
 
 
-def workload(ready: Ready, touch: Touch = "page") -> Workload:
+def workload(ready: ReadyTrace, touch: Touch = "page") -> Workload:
     """Returns the replay as a workload. Its output never changes, so it can be compared like that of any program."""
     from heapwright.workload.model import from_command
 
@@ -398,13 +402,13 @@ def environment(allocator: Allocator, settings: Mapping[str, str], base: Mapping
 
 
 def replay_once(
-    ready: Ready,
+    ready: ReadyTrace,
     options: MeterOptions,
     env: Mapping[str, str],
     touch: Touch = "page",
     stop: threading.Event | None = None,
     real_pace: bool = False,
-) -> Replayed:
+) -> ReplayRun:
     """Replays a trace once under the meter.
 
     Args:
@@ -428,7 +432,7 @@ def replay_once(
         run = run_metered(command(ready, touch, report, real_pace), options, env=env, stop=stop)
         read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
     mean, p95 = (ready.mean_rss(read), ready.p95_rss(read)) if read else (0.0, 0.0)
-    return Replayed(dataclasses.replace(run), read, mean, p95)
+    return ReplayRun(dataclasses.replace(run), read, mean, p95)
 
 
 def _beyond(value: float, own: int) -> float | None:

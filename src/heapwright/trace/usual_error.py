@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from heapwright.experiment.stats import Ratio
+from heapwright.interleaving.stats import Ratio
 from heapwright.metrics import METRICS
 from heapwright.trace.program_memory import ProgramMemory
 from heapwright.trace.recordings import RecordingKind, Recordings

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.options import BLOCK
 from heapwright.study.store import Store
 from heapwright.tuning.config_cache import ConfigCache
@@ -121,7 +121,7 @@ def screen_allocators(
     return found
 
 
-def ranked(
+def rank_allocators(
     runs: Sequence[StoredRun], default: Config, configs: Mapping[str, Config], objectives: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Sort the allocators that work, lowest sum of costs first.

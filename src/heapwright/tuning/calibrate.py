@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from heapwright.allocators.managed import find_managed
+from heapwright.allocators.memory_manager import find_memory_manager
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun, metrics_by_input
-from heapwright.experiment.stats import relative_noise
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun, metrics_by_input
+from heapwright.interleaving.stats import relative_noise
 from heapwright.metrics import METRICS
 from heapwright.study import options as opt
 from heapwright.study.claim import already_zero_text, tree_sentence
@@ -26,14 +26,14 @@ from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
 from heapwright.study.saving_bound import busiest_program
-from heapwright.tuning.managed import reachable
+from heapwright.tuning.reachable_allocators import reachable_allocators
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
 from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import time_limit
 from heapwright.workload.program import ProgramIdentity, without_outputs
-from heapwright.workload.work_done import fixed_time, perhaps_fixed_time, stand_ins
+from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, replacement_metrics
 
 _HINTS = {
     "instructions": "count them with --instructions=callgrind",
@@ -100,14 +100,14 @@ def _replace_times_under_fixed_load(session: Session, runs: Sequence[StoredRun])
     if session.workload.file.server is None:
         return
     inputs = metrics_by_input(runs)
-    why = fixed_time(inputs)
-    instead = stand_ins(session.options.objectives, minimised=True)
+    why = fixed_time_sentence(inputs)
+    instead = replacement_metrics(session.options.objectives, minimised=True)
     if why and all(run.metrics.get(key) is not None for run in runs for key in instead):
         why += f" The objectives are {' and '.join(METRICS[key].label for key in instead)}."
         if instead != session.options.objectives:  # otherwise an earlier session stored it, or the user named them
-            session.store.update(fixed_time=why)
+            session.store.update(fixed_time_sentence=why)
         session.set_objectives(instead)
-    if text := why or perhaps_fixed_time(inputs):
+    if text := why or fixed_time_warning(inputs):
         session.progress.note(text)
 
 
@@ -181,7 +181,7 @@ def _runtime_manages(session: Session, program: str) -> bool:
     """Whether a runtime without malloc, such as Go's, runs the program, and its settings can be searched."""
     if not session.store.meta.seeks_runtimes:
         return False
-    managed = find_managed(program)
+    managed = find_memory_manager(program)
     return managed is not None and managed.reach == "none" and bool(find_extra_spaces(session))
 
 
@@ -191,7 +191,7 @@ def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -
     busiest = next(filter(None, map(busiest_program, first)), "") if here else ""
     if session.recordings is None:
         find_extras(session, busiest)
-    session.allocators, managed = reachable(
+    session.allocators, managed = reachable_allocators(
         session.store,
         session.executor,
         session.allocators,

@@ -7,8 +7,8 @@ from heapwright.allocators.joint import join, replayable, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.left_out import not_searched
 from heapwright.tuning import allocator_screening
 from heapwright.tuning.runtimes import screened_extras
@@ -39,7 +39,9 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     )
     spaces = {name: allocator.space for name, allocator in screened.accepted.items()}
     configs = {name: allocator.config for name, allocator in screened.accepted.items()}
-    order, failed = allocator_screening.ranked(screened.runs, session.default, configs, session.options.objectives)
+    order, failed = allocator_screening.rank_allocators(
+        screened.runs, session.default, configs, session.options.objectives
+    )
     failures = {name: (screened.accepted[name].allocator, why) for name, why in failed.items()}
     explained = explain_crashes(
         session.store, session.executor, failures, session.config_cache.base, session.workload, session.budget
@@ -50,7 +52,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
         session.progress.note(sentence)
     if not order:
         raise HeapwrightError(*_NONE)
-    session.progress.note(f"searched together, best at its defaults first: {', '.join(order)}")
+    session.progress.note(f"allocators to search, best at its defaults first: {', '.join(order)}")
     failed_configs = {configs[name].id for name in failed}
     space, more = screened_extras(session, join([spaces[name] for name in order]))
     return space, [*(r for r in screened.runs if r.config not in failed_configs), *more]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from heapwright.allocators.effect import effective
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings
+from heapwright.allocators.library_report import effective_settings
 from heapwright.allocators.space import Space
-from heapwright.experiment.configuration import Config
+from heapwright.interleaving.configuration import Config
 from heapwright.study.store import Store
 
 
@@ -43,7 +43,7 @@ class ConfigCache:
         config = self.store.config(part.allocator.name, own, env)
         if config.settings and not config.effective:
             ours = {key: value for key, value in own.items() if key not in extra_settings(space, own)}
-            found = effective(part.allocator, self._program(), ours, env)
+            found = effective_settings(part.allocator, self._program(), ours, env)
             if found:
                 self.store.set_effective(config.id, found)
                 config = self.store.config_by_id(config.id)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.shape import shapes
-from heapwright.experiment.stats import ALPHA, narrow_enough, ratio_interval
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.shape import shapes
+from heapwright.interleaving.stats import ALPHA, narrow_enough, ratio_interval
 from heapwright.study.options import CONFIRM_LOOK, Options
 from heapwright.workload.model import Input
 
@@ -144,7 +144,7 @@ def _settled(candidate: Candidate, options: Options) -> bool:
 def settled(groups: Mapping[str, Sequence[float]], options: Options) -> bool:
     """Whether one metric needs no more pairs: the interval is narrow and the pairs are regular.
 
-    A confirmation goes on while the pairs fall into groups, have outliers or come in spells (`experiment.shape`). It
+    A confirmation goes on while the pairs fall into groups, have outliers or come in spells (`interleaving.shape`). It
     ends if all pairs lie within the margin: then such differences do not matter.
 
     Args:

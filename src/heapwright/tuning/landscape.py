@@ -23,13 +23,13 @@ from typing import TypeVar
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.experiment.candidates import gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.candidates import gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
-from heapwright.study.axes import MAX_POINTS, SweptAxis, axis_of
-from heapwright.study.landscape_judge import ends
+from heapwright.study.landscape_axes import MAX_POINTS, SweptAxis, axis_of
+from heapwright.study.landscape_judge import extreme_configurations
 from heapwright.terminal_text import counted
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.session import Session
@@ -159,7 +159,7 @@ def _measure_ends(session: Session, metric: str, configs: Sequence[Config], roun
     ratios = {c.id: math.exp(costs[c.id]) for c in configs if c.id in costs}
     if not ratios:
         return
-    members = [session.default, *(session.config_cache.configs[id_] for id_ in ends(ratios))]
+    members = [session.default, *(session.config_cache.configs[id_] for id_ in extreme_configurations(ratios))]
     phase = Phase.ends(metric)
     first = session.blocks.first_block(phase, members)
     session.blocks.measure_all(phase, first, [members] * rounds, session.workload.inputs)

@@ -24,11 +24,11 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.stats import harm_proven, mean_is_below
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.stats import harm_proven, mean_is_below
 from heapwright.search.pareto import LOSS_WEIGHT
 from heapwright.study.options import MIN_GAIN, MINIFY_MAX_ROUNDS, MINIFY_MIN_ROUNDS, MINIFY_ROUNDS
 from heapwright.study.view import PickName

@@ -44,10 +44,10 @@ from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras
 from heapwright.allocators.registry import Allocator, find_allocators
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.search.methods import check_method
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
@@ -58,7 +58,7 @@ from heapwright.tuning.choose_space import loaded_space, screened_space
 from heapwright.tuning.confirm import confirm, fitting_rows, pairs_needed
 from heapwright.tuning.huge_pages import huge_page_points
 from heapwright.tuning.minify import minify_each
-from heapwright.tuning.recorded_setting import proposed
+from heapwright.tuning.recorded_setting import points_under_runtime_setting
 from heapwright.tuning.references import references
 from heapwright.tuning.replay_search import ReplaySearch
 from heapwright.tuning.runtimes import combinations
@@ -163,7 +163,7 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
     evaluator = Evaluator(Phase.SEARCH, session.blocks, noise=session.noise)
     search = search_of(session, space, evaluator, measured)
     first = [*warm_points(session, space), *huge_page_points(session, space)]
-    first += [*combinations(session, space, measured), *proposed(session, space, measured)]
+    first += [*combinations(session, space, measured), *points_under_runtime_setting(session, space, measured)]
     search_on(session, search, first)
     return search.runs
 
@@ -205,7 +205,7 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     """Confirm the picks, together with rows of usual advice; drop picks that there is no time to confirm.
 
     The chosen picks are stored before their pairs are measured, so that a resumed study confirms the same ones. Picks
-    that fail in a pair are judged later (`study.standing`).
+    that fail in a pair are judged later (`study.final_picks`).
 
     Args:
         session: the study's session.

@@ -14,8 +14,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heapwright.experiment.budget import StageNeed, allot
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.budget import StageNeed, allot
+from heapwright.interleaving.phases import Phase
 from heapwright.metrics import show_estimate, show_seconds
 from heapwright.study import options as opt
 from heapwright.terminal_text import counted

@@ -22,8 +22,8 @@ from typing import Any
 
 from heapwright.allocators.registry import Allocator
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.budget import Budget
-from heapwright.experiment.candidates import Program
+from heapwright.interleaving.budget import Budget
+from heapwright.interleaving.candidates import Program
 from heapwright.metrics import METRICS
 from heapwright.study.store import Store
 from heapwright.trace import record

@@ -18,13 +18,13 @@ import msgspec
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, replayable
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.candidates import Candidate, Program, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.stats import summarise
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.candidates import Candidate, Program, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.stats import summarise
 from heapwright.metrics import REPLAYABLE
 from heapwright.search import pareto
 from heapwright.study import agreement
@@ -63,7 +63,7 @@ class _WithRuntimeSettings(ConfigCache):
         return self._cache.config(self._whole, {ALLOCATOR: space.allocator.name, **settings, **self._fixed})
 
 
-def proposed(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:
+def points_under_runtime_setting(session: Session, space: Space, measured: Sequence[StoredRun]) -> list[Point]:
     """Points that replays under a setting of the runtime find good; empty if there is nothing to record.
 
     Args:

@@ -15,13 +15,13 @@ from pathlib import Path
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras, not_replayable, replayable
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.replays import Replays
-from heapwright.experiment.stats import ratio_interval, summarise
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.replays import Replays
+from heapwright.interleaving.stats import ratio_interval, summarise
 from heapwright.search import pareto
 from heapwright.study import agreement
 from heapwright.study import options as opt
@@ -163,7 +163,7 @@ class ReplaySearch:
         if self._recording_only:
             return
         if why:
-            self.session.progress.note(f"the search is on the program itself: {why}")
+            self.session.progress.note(f"the search runs the program itself: {why}")
         self.session.store.update(proxy={"used": False, "why": why})
 
     def _search_on_replays(self, traces: dict[str, Path]) -> Search:

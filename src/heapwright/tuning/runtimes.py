@@ -20,16 +20,16 @@ from pathlib import Path
 
 import msgspec
 
-from heapwright.allocators.huge_pages import PROCESS, has_pool, process_space, thp_state
+from heapwright.allocators.huge_pages import PROCESS, has_huge_page_pool, process_space, thp_state
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, has_extras, join
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Param, Point, Space, build_space
 from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import DEFAULT, Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import DEFAULT, Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.extra_space_text import searched_too
 from heapwright.study.left_out import USELESS_ALONE, not_searched
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
@@ -86,7 +86,7 @@ def extra_space(extra: ExtraSpace, session: Session) -> Space:
     if extra.program:
         found = Runtime(extra.space, extra.version, Path(extra.program)).space(session.threads, options.expert)
     else:
-        thp, pool = thp_state(), has_pool()
+        thp, pool = thp_state(), has_huge_page_pool()
         context = Context("", os.cpu_count() or 1, session.threads, options.expert, thp=thp, pool=pool)
         found = build_space(extra.space, context, extra.title)
     if not options.params:

@@ -95,7 +95,7 @@ def check_calls(
         by_size = workload.file.server is not None  # a load may last a fixed time: then its calls have no fixed number
         found = compare_calls(first, second, by_size)
         if found.share <= limit:
-            same = f"Recorded under {other.name}, it makes the same calls (within {found.share:.2%})."
+            same = f"Recorded under {other.name}, the program makes the same calls (within {found.share:.2%})."
             verdicts.append(CallsComparison("", same, True))
             continue
         third = _recorded_again(session, workload, executor, input_, None, runtime_setting)

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import msgspec
 
-from heapwright.experiment.budget import StageNeed, Typical, allot
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.budget import StageNeed, TypicalCost, allot
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.study.prefix import ChosenPrefix, chosen_prefix, find_prefix
 from heapwright.tuning.plan import StudyEstimate, make_plan
 from heapwright.tuning.session import Session
@@ -109,7 +109,7 @@ def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: Stud
         return plan
     prefix, objectives = found
     typical, options, whole_s = session.blocks.typical, session.options, session.run_s * len(first)
-    session.blocks.typical = Typical()
+    session.blocks.typical = TypicalCost()
     session.blocks.typical.add(prefix.seconds)
     session.options = msgspec.structs.replace(options, objectives=objectives)
     # Without a whole run at the end nothing is claimed (`with_objection`): keep its time before that of other stages.

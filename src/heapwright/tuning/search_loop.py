@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heapwright.allocators.space import Point, Space
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.budget import Budget
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.budget import Budget
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
 from heapwright.metrics import METRICS
 from heapwright.search.protocol import Observation, Setup, Strategy
 from heapwright.study import options as opt

@@ -11,14 +11,14 @@ import msgspec
 from heapwright.allocators.embedded import embedded_name
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import SpaceFile
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.budget import Budget
-from heapwright.experiment.configuration import DEFAULT, Config
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.replays import ReplayExecutor, Replays
-from heapwright.experiment.resolution import ADDRESS_SPACE
-from heapwright.experiment.runner import LocalMachine, Machines, Runner
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.budget import Budget
+from heapwright.interleaving.configuration import DEFAULT, Config
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.replays import ReplayExecutor, Replays
+from heapwright.interleaving.resolution import ADDRESS_SPACE
+from heapwright.interleaving.runner import LocalMachine, Machines, Runner
 from heapwright.measure.meter import SERIES_POINTS
 from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study import options as opt

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.candidates import Candidate, gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.phases import Phase
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
 from heapwright.metrics import METRICS
 from heapwright.search import pareto
 from heapwright.study import options as opt

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from heapwright.experiment.budget import StageNeed
-from heapwright.experiment.phases import Phase
+from heapwright.interleaving.budget import StageNeed
+from heapwright.interleaving.phases import Phase
 from heapwright.study import options as opt
 from heapwright.study.options import Options
 from heapwright.tuning.allocator_screening import ROUNDS

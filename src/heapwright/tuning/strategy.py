@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from heapwright.allocators.space import Point, Space
-from heapwright.experiment.records import StoredRun
+from heapwright.interleaving.records import StoredRun
 from heapwright.search.auto import choose
 from heapwright.search.methods import make_strategy
 from heapwright.search.protocol import Setup, Strategy
 from heapwright.study import options as opt
 from heapwright.study.evaluations import not_repeated_sentence
-from heapwright.tuning import warm
+from heapwright.tuning import warm_start
 from heapwright.tuning.search_loop import Evaluator, Search
 from heapwright.tuning.session import Session
 
@@ -69,7 +69,7 @@ def strategy_of(session: Session, setup: Setup) -> Strategy:
 
 def warm_points(session: Session, space: Space) -> list[Point]:
     """Points to try first: good settings of the studies named with --warm-start."""
-    return warm.points(space, _warm_settings(session))
+    return warm_start.points_of_settings(space, _warm_settings(session))
 
 
 def _method(session: Session, setup: Setup) -> str:
@@ -98,6 +98,6 @@ def _warm_settings(session: Session) -> list[dict[str, str]]:
     if settings is None:
         max_settings = max(opt.BLOCK, session.options.evaluations // 3)
         paths = [Path(p) for p in session.options.warm_start]
-        settings = warm.good_settings(paths, [a.name for a in session.allocators], max_settings)
+        settings = warm_start.good_settings(paths, [a.name for a in session.allocators], max_settings)
         session.store.update(warm=settings)
     return settings

@@ -1,7 +1,7 @@
 """Tests whether an allocator becomes the malloc of a study's program.
 
     the program's file rules it out  ──no──►  the loader binds it (some ms)  ──no──►  a run of the program binds it
-    (allocators.reach)                        (allocators.loader_trace)               (allocators.takeover)
+    (allocators.preload_obstacles)            (allocators.loader_trace)               (allocators.takeover)
 
 The loader does not show programs that the program starts. So if the loader says no, a run decides.
 """
@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from heapwright.allocators.loader_trace import trace_bindings
+from heapwright.allocators.preload_obstacles import find_obstacle, has_allocator
 from heapwright.allocators.program_file import read_program
-from heapwright.allocators.reach import find_barrier, has_allocator
 from heapwright.allocators.registry import Allocator, find_allocators, with_preload
-from heapwright.allocators.takeover import Bindings, apart, judge_takeover, others_than, takeover_failure
-from heapwright.experiment.binding_runs import run_until_bound, run_with_bindings
-from heapwright.experiment.budget import Budget
+from heapwright.allocators.takeover import Bindings, apart, judge_takeover, other_providers, takeover_failure
+from heapwright.interleaving.binding_runs import run_until_bound, run_with_bindings
+from heapwright.interleaving.budget import Budget
 from heapwright.study.store import Store
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
@@ -113,9 +113,9 @@ def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str
         program: path of the program (`Workload.program`).
         input_: the input to run.
     """
-    barrier = find_barrier(program, allocator.name, allocator.preload)
-    if barrier is not None and barrier.certain:
-        return str(barrier)
+    obstacle = find_obstacle(program, allocator.name, allocator.preload)
+    if obstacle is not None and obstacle.certain:
+        return str(obstacle)
     library = allocator.preload or allocator.path
     if not library or has_allocator(program, allocator.name) or not executor.workload.tells_bindings:
         return ""
@@ -123,8 +123,8 @@ def check_reach(executor: Executor, allocator: Allocator, base: Mapping[str, str
     if failure:
         return ""
     if not found:
-        return str(barrier) if barrier is not None else ""
-    others = others_than(library, found)
+        return str(obstacle) if obstacle is not None else ""
+    others = other_providers(library, found)
     if not others:
         return ""
     known = {os.path.realpath(a.path): a.name for a in reversed(find_allocators().values()) if a.path}
@@ -171,9 +171,9 @@ def _judged(
             trust_no=not allocator.preload,  # preloading the system's malloc is harmless
         )
         judged, why = judge_takeover(allocator, program, found)
-        barrier = None if found or allocator.preload or failure else find_barrier(program, allocator.name)
-        if barrier is not None:
-            return judged, barrier.why
+        obstacle = None if found or allocator.preload or failure else find_obstacle(program, allocator.name)
+        if obstacle is not None:
+            return judged, obstacle.why
         if why or judged is allocator:
             return judged, why or (failure if allocator.preload else "")
         allocator = judged

@@ -29,19 +29,19 @@ from pathlib import Path
 from statistics import fmean
 
 from heapwright.errors import HeapwrightError
-from heapwright.experiment.blocks import Blocks
-from heapwright.experiment.budget import Budget
-from heapwright.experiment.candidates import gather
-from heapwright.experiment.configuration import Config
-from heapwright.experiment.progress import Progress
-from heapwright.experiment.records import StoredRun
-from heapwright.experiment.runner import LocalRunner
-from heapwright.experiment.stats import log_ratio, mean_errors
+from heapwright.interleaving.blocks import Blocks
+from heapwright.interleaving.budget import Budget
+from heapwright.interleaving.candidates import gather
+from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.runner import LocalRunner
+from heapwright.interleaving.stats import log_ratio, mean_errors
 from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
-from heapwright.study.policy import Policy, matters, requirements_of
+from heapwright.study.policy import Policy, gain_matters, requirements_of
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_writable_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
@@ -114,7 +114,7 @@ def thresholds(
         limits: objective → the log ratio that the user allows.
     """
     better = [then[m] for m in objectives if m in then and then[m].verdict == "better"]
-    large = [c for c in better if matters(c)]
+    large = [c for c in better if gain_matters(c)]
     gains = {c.metric: math.log(c.ratio) for c in large or better}
     largest = max((-gain for gain in gains.values()), default=0.0)
     found = {}

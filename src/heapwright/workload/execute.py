@@ -16,11 +16,11 @@ from typing import IO, Any
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
-from heapwright.measure.process_group import ending, run_group
-from heapwright.workload.last_words import TAIL_BYTES, last_words
+from heapwright.measure.process_group import describe_exit_status, run_group
+from heapwright.workload.last_line import TAIL_BYTES, last_line
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.score import MIN_LIMIT_S, NO_OBJECTIVE, score
-from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, KILLED, NOT_STARTED, Metered, run_server
+from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, KILLED, NOT_STARTED, MeterArguments, run_server
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def advice(outcome: Outcome) -> str:
         return "run the command of [objective] by hand, on a file with the program's output"
     if KILLED in outcome.failure:
         return ""  # the failure itself has the advice
-    words = last_words(outcome.run.stderr_tail)
+    words = last_line(outcome.run.stderr_tail)
     if not words and not outcome.hint:
         return "run it by hand first; it must succeed and end"
     quoted = "" if outcome.failure.endswith(words) else f"its last words: {words}"
@@ -136,7 +136,7 @@ class Executor:
         stdin = Path(input_.stdin or file.stdin) if input_.stdin or file.stdin else None
         with tempfile.TemporaryFile() as output:
             kept = self.keep_output or file.output.compare == "command" or file.objective is not None
-            run_arguments = Metered(
+            run_arguments = MeterArguments(
                 env=env,
                 cwd=self.workload.cwd,
                 keep=output if kept else None,
@@ -170,7 +170,7 @@ class Executor:
     def _hint(self, input_: Input, run: Run, failure: str) -> str:
         """Return what to do about an exit status that the program may intend; see `Outcome`."""
         file, status = self.workload.file, run.exit_code
-        if not failure.startswith(ending(status)) or file.server is not None or status >= NOT_STARTED:
+        if not failure.startswith(describe_exit_status(status)) or file.server is not None or status >= NOT_STARTED:
             return ""
         of_file = f"success = {[*file.success, status]} in a workload file"
         option = f"--success {','.join(map(str, [*file.success, status]))}"
@@ -199,8 +199,8 @@ class Executor:
             trouble = ""  # its own ending says more
         if not trouble and succeeded:
             return f"it ended and did not print '{prefix.output}'" if prefix and prefix.output else ""
-        words = last_words(run.stderr_tail)
-        return (trouble or ending(run.exit_code)) + (f": {words}" if words else "")
+        words = last_line(run.stderr_tail)
+        return (trouble or describe_exit_status(run.exit_code)) + (f": {words}" if words else "")
 
     def exit_status(self, outcome: Outcome) -> int:
         """Return an exit status for the run: 0 if it succeeded, otherwise the command's own, or 1 if that is 0."""
@@ -266,7 +266,7 @@ class Executor:
             status = self._run_helper(what, words, env=dict(env), stderr=said)
             if status:
                 said.seek(max(0, said.seek(0, os.SEEK_END) - TAIL_BYTES))
-                last = last_words(said.read().decode(errors="replace"))
+                last = last_line(said.read().decode(errors="replace"))
                 raise HeapwrightError(f"the {what} command failed with status {status}: {last}")
 
     def _run_helper(self, what: str, words: list[str], **how: Any) -> int:

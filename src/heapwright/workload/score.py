@@ -14,7 +14,7 @@ from heapwright.measure.meter import Run
 from heapwright.measure.process_group import kill_group
 from heapwright.plugins import OBJECTIVES_GROUP, load_plugin, plugin_names
 from heapwright.units import MAX_PLAUSIBLE, is_plausible
-from heapwright.workload.last_words import TAIL_BYTES, last_words
+from heapwright.workload.last_line import TAIL_BYTES, last_line
 from heapwright.workload.model import Objective
 
 NO_OBJECTIVE = "no objective: "  # begins the reason why a run has none
@@ -71,7 +71,7 @@ def _by_command(words: list[str], cwd: Path, env: Mapping[str, str], limit: floa
                 return 0.0, f"the command timed out after {limit:g} s"
             raise
     if process.returncode:
-        words_said = last_words(err[-TAIL_BYTES:].decode(errors="replace"))
+        words_said = last_line(err[-TAIL_BYTES:].decode(errors="replace"))
         return 0.0, f"exit status {process.returncode}" + (f": {words_said}" if words_said else "")
     last = out[-TAIL_BYTES:].decode(errors="replace").split()[-1:]
     try:

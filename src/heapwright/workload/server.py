@@ -27,7 +27,7 @@ from heapwright.measure.container import Container, new_name
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.measure.process_group import run_group
 from heapwright.measure.process_tree import ProcessTree, parent_of
-from heapwright.workload.last_words import TAIL_BYTES, last_words
+from heapwright.workload.last_line import TAIL_BYTES, last_line
 from heapwright.workload.load_metrics import Figures, LoadMetrics, combine, own_keys, read_parts
 from heapwright.workload.model import Server
 
@@ -43,7 +43,7 @@ _GRACE_S = 0.3
 _MAX_OUTPUT = 8 << 20  # bytes of a load's output that are read, from its end
 
 
-class Metered(TypedDict):
+class MeterArguments(TypedDict):
     """The arguments of `run_metered` that a command and a server share."""
 
     env: dict[str, str]
@@ -75,7 +75,7 @@ class _Load:
 
 
 def run_server(
-    command: list[str], options: MeterOptions, how: Metered, plain: Mapping[str, str], server: Server
+    command: list[str], options: MeterOptions, how: MeterArguments, plain: Mapping[str, str], server: Server
 ) -> tuple[Run, str]:
     """Start the server under the meter, wait until it is ready, run the load, and stop the server.
 
@@ -101,7 +101,7 @@ def run_server(
     container = how["container"]
     if container is not None:  # its runtime knows the process
         container = dataclasses.replace(container, name=new_name(), server=True)
-        wrapper, how = command, Metered(**{**how, "container": container})
+        wrapper, how = command, MeterArguments(**{**how, "container": container})
 
     def serve() -> None:
         try:
@@ -258,7 +258,7 @@ def _run_phase(
         finally:
             load.wall_s += time.monotonic() - began
         if status:
-            last = last_words(_tail(complaints, TAIL_BYTES))
+            last = last_line(_tail(complaints, TAIL_BYTES))
             load.trouble = f"the load command failed with status {status}" + (f": {last}" if last else "")
         elif how and file:
             if _state(file) not in (was, None):  # otherwise it is from an earlier run

@@ -34,7 +34,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Taken:
+class CapturedStdin:
     """A standard input as a file.
 
     Attributes:
@@ -56,7 +56,7 @@ class Taken:
         return f"standard input ({show_bytes(self.size)}{kept}) is given to every run"
 
 
-def take_own(folder: Path, wait: bool = False) -> Taken | None:
+def capture_own_stdin(folder: Path, wait: bool = False) -> CapturedStdin | None:
     """Take heapwright's own standard input, if there is one.
 
     Args:
@@ -80,7 +80,7 @@ def take_own(folder: Path, wait: bool = False) -> Taken | None:
     return _spool(0, folder, wait)
 
 
-def take_named(name: str, folder: Path) -> Taken | None:
+def capture_stdin_file(name: str, folder: Path) -> CapturedStdin | None:
     """Take the file of `--stdin FILE`; None if it is empty. A pipe (`<(command)`) is copied.
 
     Raises:
@@ -97,13 +97,13 @@ def take_named(name: str, folder: Path) -> Taken | None:
         raise UsageError(f"--stdin {name}: {error.strerror}") from None
     try:
         if stat.S_ISREG(status.st_mode):
-            return Taken(path.resolve(), status.st_size) if status.st_size else None
+            return CapturedStdin(path.resolve(), status.st_size) if status.st_size else None
         return _spool(source, folder, wait=True)
     finally:
         os.close(source)
 
 
-def _of_file(status: os.stat_result, folder: Path) -> Taken | None:
+def _of_file(status: os.stat_result, folder: Path) -> CapturedStdin | None:
     """Take a standard input that is a regular file. Its offset stays, because a shell loop may continue to read it."""
     begin = os.lseek(0, 0, os.SEEK_CUR)
     if begin >= status.st_size:
@@ -115,7 +115,7 @@ def _of_file(status: os.stat_result, folder: Path) -> Taken | None:
     except OSError:
         same = False
     if same and begin == 0:
-        return Taken(named, status.st_size)
+        return CapturedStdin(named, status.st_size)
     try:
         source = os.open(link, os.O_RDONLY | os.O_CLOEXEC)  # with an offset of its own
     except OSError:  # opened for us by a user with more rights
@@ -127,13 +127,13 @@ def _of_file(status: os.stat_result, folder: Path) -> Taken | None:
         os.close(source)
 
 
-def _spool(source: int, folder: Path, wait: bool) -> Taken | None:
+def _spool(source: int, folder: Path, wait: bool) -> CapturedStdin | None:
     """Copy everything from a descriptor into a file in `folder`.
 
     Args:
         source: the descriptor.
         folder: the folder for the copy.
-        wait: see `take_own`.
+        wait: see `capture_own_stdin`.
     """
     pieces = _pieces(source, wait)
     piece = next(pieces, b"")
@@ -163,7 +163,7 @@ def _spool(source: int, folder: Path, wait: bool) -> Taken | None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    return Taken(path, size, copied=True, made=new)
+    return CapturedStdin(path, size, copied=True, made=new)
 
 
 def _pieces(source: int, wait: bool) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ _SAME_TIME = 0.1  # relative: wall times that differ by less are a fixed time
 _START_UP = 0.01  # a load of whole seconds takes at most this share longer, but 0.03 to 0.1 s
 
 
-def stand_ins(metrics: Sequence[str], minimised: bool = False) -> tuple[str, ...]:
+def replacement_metrics(metrics: Sequence[str], minimised: bool = False) -> tuple[str, ...]:
     """Return the metrics to compare under a load of fixed time, each once.
 
     Args:
@@ -31,7 +31,7 @@ def stand_ins(metrics: Sequence[str], minimised: bool = False) -> tuple[str, ...
     return tuple(dict.fromkeys(instead.get(key, key) for key in metrics))
 
 
-def fixed_time(inputs: Iterable[Sequence[Metrics]]) -> str:
+def fixed_time_sentence(inputs: Iterable[Sequence[Metrics]]) -> str:
     """Return a sentence if a load runs for a fixed time, or does other work in each run for another reason; else empty.
 
     Args:
@@ -55,7 +55,7 @@ def fixed_time(inputs: Iterable[Sequence[Metrics]]) -> str:
     return ""
 
 
-def perhaps_fixed_time(inputs: Iterable[Sequence[Metrics]]) -> str:
+def fixed_time_warning(inputs: Iterable[Sequence[Metrics]]) -> str:
     """Return a warning if a load may run for a fixed time, and nothing tells the number of operations; else empty.
 
     Args:

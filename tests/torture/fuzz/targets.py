@@ -25,8 +25,8 @@ from heapwright.elf.image import read_image
 from heapwright.elf.note import read_note
 from heapwright.errors import HeapwrightError
 from heapwright.link.archive import Archive, is_archive
-from heapwright.link.judge import readable
-from heapwright.link.line import read_line
+from heapwright.link.judge import demangled_name
+from heapwright.link.linker_command import read_line
 from heapwright.report.apply import FORMATS, render_config
 from heapwright.report.html import extract
 from heapwright.report.terminal import print_summary
@@ -201,7 +201,7 @@ def elf(data: bytes) -> None:
                 assert len(image.defined) <= len(data)
                 read_note(image)
                 for symbol in image.imports[:100]:
-                    readable(symbol.name)
+                    demangled_name(symbol.name)
     except HeapwrightError as error:
         _told(error)
 
@@ -226,7 +226,7 @@ def settings(data: bytes) -> None:
         assert count > 0 or seconds > 0
     with suppress(HeapwrightError):
         read_line([word for word in text.split("\n")[:200] if not word.startswith(("@", "-T"))])
-    readable(text)
+    demangled_name(text)
     shown = visible(text)
     assert len(shown) == len(text)
     assert not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0x202A <= ord(c) <= 0x202E for c in shown)

@@ -1,1 +1,0 @@
-"""Runs experiments: programs, search methods, seeds and budgets, and compares the methods."""

@@ -1,0 +1,43 @@
+"""Defines memory divided by kind of mapping, as the native meter reads it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MemoryParts(msgspec.Struct):
+    """Resident memory by kind of mapping (native/meter/parts.h), in bytes.
+
+    Attributes:
+        program: the executable and its libraries; files: other files, and memory that processes share.
+        stacks: main stacks.
+        heap: the C library's heap and its arenas.
+        other: all other anonymous memory: blocks that malloc maps by themselves, other allocators, threads' stacks.
+    """
+
+    program: float
+    files: float
+    stacks: float
+    heap: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        """The sum of all parts, in bytes."""
+        return self.program + self.files + self.stacks + self.heap + self.other
+
+
+class Breakdown(msgspec.Struct):
+    """The parts of a process tree's memory at the meter's largest reading of proportional memory.
+
+    Attributes:
+        rss, pss: by resident and by proportional set size, summed over processes.
+        busiest: the path of the program whose process had the most proportional memory.
+        busiest_pss: how much that was, in bytes.
+    """
+
+    rss: MemoryParts
+    pss: MemoryParts
+    processes: int
+    busiest: str
+    busiest_pss: float

@@ -1,0 +1,37 @@
+"""Tests the rule on outputs: equal to the reference's, unless that changes by itself."""
+
+from __future__ import annotations
+
+from heapwright.interleaving.outputs import OutputCheck
+
+
+def test_a_candidate_must_print_what_the_reference_prints() -> None:
+    outputs = OutputCheck()
+    assert not outputs.learn("a", "1")
+    assert not outputs.changed("a", "1")
+    assert outputs.changed("a", "2")
+    assert not outputs.any_unstable
+
+
+def test_an_unstable_output_is_reported_once_and_no_longer_checked() -> None:
+    outputs = OutputCheck()
+    assert [outputs.learn("a", digest) for digest in "1121"] == [False, False, True, False]
+    assert not outputs.learn("a", "3")
+    assert not outputs.changed("a", "4")
+    assert outputs.any_unstable
+
+
+def test_inputs_are_independent() -> None:
+    outputs = OutputCheck()
+    outputs.learn("a", "1")
+    outputs.learn("a", "2")
+    outputs.learn("b", "1")
+    assert outputs.changed("b", "2")
+
+
+def test_outputs_are_not_checked_without_a_digest_or_a_reference() -> None:
+    outputs = OutputCheck()
+    assert not outputs.changed("a", "1")
+    assert not outputs.learn("a", "")
+    assert not outputs.learn("a", "1")
+    assert not outputs.changed("a", "")
