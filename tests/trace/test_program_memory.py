@@ -104,7 +104,7 @@ def test_many_readings_are_thinned_and_those_of_malloc_stay(tmp_path: Path) -> N
             lines.append(f"{2000 + number * 1000} 0 heap {number}")
         lines += [f"{2000 + number * 1000} 0 {kind} {bytes_}" for kind, bytes_ in (("files", 7), ("resident", number))]
     (tmp_path / "text").write_text("\n".join([*lines, "9000000 0 free 0"]) + "\n")
-    words = [native_program("heapwright-trace"), "parse", tmp_path / "text", tmp_path / "many.hwt"]
+    words: list[str | Path] = [native_program("heapwright-trace"), "parse", tmp_path / "text", tmp_path / "many.hwt"]
     subprocess.run(words, check=True)
     info, _ = read_info(tmp_path / "many.hwt")
     curve = info.resident_curve

@@ -29,7 +29,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     needs.root("mount a small disk")
-    words = [needs.command("mount"), "-t", "tmpfs", "-o", "size=256k", "small", folder]
+    words: list[str | Path] = [needs.command("mount"), "-t", "tmpfs", "-o", "size=256k", "small", folder]
     if subprocess.run(words, check=False, capture_output=True).returncode:
         needs.machine_cannot("mount a small disk")
     yield folder
@@ -94,7 +94,7 @@ def test_recover_removes_what_a_killed_one_left(program: Callable[..., Path], tm
     (only,) = raw.glob("*.raw")
     for number in range(12):
         shutil.copy(only, raw / f"{number}-0.raw")
-    words = [HEAPWRIGHT, "record", "--recover", raw, "-o", "t.hwt"]
+    words: list[str | Path] = [HEAPWRIGHT, "record", "--recover", raw, "-o", "t.hwt"]
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as killed:
         wait_for(lambda: any(tmp_path.glob(".t.hwt.*.packing/*.hwt")))
         killed.send_signal(signal.SIGKILL)
