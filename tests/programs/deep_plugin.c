@@ -1,4 +1,4 @@
-// A plug-in that is loaded with RTLD_DEEPBIND, as PHP loads its modules: its malloc is the C library's, whatever is
+// A plug-in that is loaded with RTLD_DEEPBIND, as PHP loads its modules: its malloc is the C library's, whatever library is
 // preloaded. `deep_plugin FILE` loads FILE and frees a block of the plug-in.
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""Tests the folders of a recording: full disks, long names, and what a killed process leaves."""
+"""Tests the folders of a recording: full disks, long names, and remains of a killed process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Says, before anything is run, why an allocator, its settings or the recorder cannot reach a program.
 
-It looks at the program's file only. A look at a file cannot tell what the program starts, or what a plugin brings: a
+It looks at the program's file only, which shows neither the programs that it starts nor the contents of a plugin: a
 program that is linked statically, or a shell with a malloc of its own, may start others that can be reached. A malloc
 of a program's own may pass its calls on. Such an obstacle is not `certain`, and the run must decide (`judge_takeover`,
 `tuning.takeover_check`, an empty recording).

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from heapwright.interleaving.phases import Phase
+
+if TYPE_CHECKING:
+    from heapwright.study.meta import StudyMeta
+    from heapwright.study.view import Evaluation
 
 _SEARCHED = "its settings are searched too ({}).".format
 _LISTED = re.compile(re.escape(_SEARCHED("LIST")).replace("LIST", r"([^()]*)"))
@@ -16,6 +22,14 @@ _LISTED = re.compile(re.escape(_SEARCHED("LIST")).replace("LIST", r"([^()]*)"))
 def searched_too(keys: Sequence[str]) -> str:
     """'its settings are searched too (malloc).'"""
     return _SEARCHED(", ".join(keys))
+
+
+def extra_spaces(meta: StudyMeta, evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
+    """The spaces beside the allocators'; of a finished study with the settings that were not tried."""
+    stored = meta.runtimes or {}
+    if meta.phase != Phase.DONE:
+        return stored
+    return with_tried(stored, {key for e in evaluations for key in e.config.settings})
 
 
 def with_tried(stored: Mapping[str, dict[str, Any]], tried: Collection[str]) -> dict[str, dict[str, Any]]:

@@ -39,7 +39,7 @@ from heapwright.study.cold_pages import with_cold_pages
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.evaluations import evaluations_of, not_repeated_sentence, quality_of
 from heapwright.study.evidence import with_evidence
-from heapwright.study.extra_space_text import with_tried
+from heapwright.study.extra_space_text import extra_spaces
 from heapwright.study.final_picks import final_picks
 from heapwright.study.landscape_judge import landscape_result_of
 from heapwright.study.landscape_result import landscape_claim
@@ -210,7 +210,7 @@ def view_of(store: Store) -> StudyView:
         matters=bound_of_study(store, runs) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
         managed=meta.managed,
-        runtimes=_extra_spaces(store, evaluations),
+        runtimes=extra_spaces(meta, evaluations),
         recordings=recordings,
         hidden=meta.hidden,
         verified=meta.verified,
@@ -298,14 +298,6 @@ def _confirmed_rows(
             picks = with_misfit_objection(with_time_objection(picks, options.objectives), recordings)
             picks = with_verdict(picks, meta.verified)
     return with_evidence(picks, store, runs, fresh, options), usual, dropped
-
-
-def _extra_spaces(store: Store, evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
-    """The spaces beside the allocators'; of a finished study with the settings that were not tried."""
-    stored = store.meta.runtimes or {}
-    if store.meta.phase != Phase.DONE:
-        return stored
-    return with_tried(stored, {key for e in evaluations for key in e.config.settings})
 
 
 def _claim(

@@ -84,7 +84,7 @@ class Requirement(msgspec.Struct, frozen=True):
         return True if high <= bound else False if low > bound else None
 
     def value_of(self, candidate: Candidate) -> float | None:
-        """What a candidate has in place of the bound: a ratio or a value; None if it was not measured."""
+        """A candidate's ratio or value, to compare with the bound; None if it was not measured."""
         if self.relative:
             cost = candidate.cost(self.metric)
             return None if cost is None else math.exp(cost)
@@ -92,7 +92,7 @@ class Requirement(msgspec.Struct, frozen=True):
         return self._worst(figures) if figures else None
 
     def value_shown(self, candidate: Candidate) -> str:
-        """What a candidate has, for people: '1.12x', '64.0 MiB', or 'n/a'."""
+        """A candidate's ratio or value for people: '1.12x', '64.0 MiB', or 'n/a'."""
         value = self.value_of(candidate)
         if value is None:
             return "n/a"
