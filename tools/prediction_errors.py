@@ -26,9 +26,9 @@ from typing import Any
 from heapwright.allocators.registry import find_allocators, get_allocator
 from heapwright.interleaving.replays import recorded_replays
 from heapwright.measure.meter import MeterOptions
+from heapwright.study.usual_error import MAX_MISFIT
 from heapwright.trace.recordings import as_replayed, read_recordings, recorded_workload
 from heapwright.trace.replay import environment
-from heapwright.trace.usual_error import MAX_MISFIT
 
 METRICS = {"peak_rss_bytes": "peak", "mean_rss_bytes": "mean"}
 KINDS: dict[str, list[str]] = {"complete": [], "sample": ["--sample", "16"]}

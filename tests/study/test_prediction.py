@@ -19,9 +19,9 @@ from heapwright.study.claim import (
     with_time_objection,
     with_verdict,
 )
+from heapwright.study.usual_error import half_width
 from heapwright.study.view import Pick, PickName, RequirementResult
 from heapwright.trace.recordings import Recording, Recordings
-from heapwright.trace.usual_error import half_width
 
 from .test_claim import OBJECTIVES, cpu, memory, pick
 

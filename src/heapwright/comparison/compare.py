@@ -38,8 +38,8 @@ from heapwright.interleaving.stats import Ratio, Summary, log_ratio, ratio_inter
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
+from heapwright.study.usual_error import prediction_interval
 from heapwright.trace.recordings import Recordings
-from heapwright.trace.usual_error import prediction_interval
 from heapwright.workload.execute import Executor, Outcome, advice, time_limit
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning

@@ -19,8 +19,8 @@ from heapwright.report.matplotlib_cache import load_matplotlib
 from heapwright.report.picture import write_picture
 from heapwright.report.recordings import recording_text, recordings_json
 from heapwright.report.tables import latex_table, markdown_table
+from heapwright.study.usual_error import error_sentence, memory_sentence, misfit_sentence, time_sentence
 from heapwright.terminal_text import counted, visible
-from heapwright.trace.usual_error import error_sentence, memory_sentence, misfit_sentence, time_sentence
 
 if TYPE_CHECKING:
     from rich.table import Table

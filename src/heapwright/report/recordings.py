@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from heapwright.metrics import show_bytes, show_count
+from heapwright.study.usual_error import INTERVAL_PAGE, error_sentence, half_width, usual_errors
 from heapwright.study.view import StudyView
 from heapwright.terminal_text import counted
 from heapwright.trace.recordings import Recording, Recordings
-from heapwright.trace.usual_error import INTERVAL_PAGE, error_sentence, half_width, usual_errors
 
 
 def recordings_json(recordings: Recordings, metrics: Sequence[str] = ()) -> dict[str, Any]:

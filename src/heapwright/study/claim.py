@@ -13,10 +13,7 @@ from heapwright.interleaving.stats import Ratio
 from heapwright.metrics import METRICS, show_seconds
 from heapwright.study.options import ENOUGH_EVALUATIONS, MIN_GAIN
 from heapwright.study.requirement import Requirement
-from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
-from heapwright.terminal_text import counted
-from heapwright.trace.recordings import Recordings
-from heapwright.trace.usual_error import (
+from heapwright.study.usual_error import (
     MAX_MISFIT,
     error_sentence,
     memory_sentence,
@@ -24,6 +21,9 @@ from heapwright.trace.usual_error import (
     prediction_interval,
     time_sentence,
 )
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, RequirementResult
+from heapwright.terminal_text import counted
+from heapwright.trace.recordings import Recordings
 from heapwright.units import percent, show_budget
 
 PREDICTED = "Predicted by replays, not proven"

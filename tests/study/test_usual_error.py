@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.interleaving.stats import Ratio
-from heapwright.trace.recordings import Recording, RecordingKind, Recordings
-from heapwright.trace.usual_error import (
+from heapwright.study.usual_error import (
     CPU_RANK,
     CPU_RANK_OF_ALL,
     CPU_RANK_PAGE,
@@ -27,6 +26,7 @@ from heapwright.trace.usual_error import (
     prediction_interval,
     time_sentence,
 )
+from heapwright.trace.recordings import Recording, RecordingKind, Recordings
 
 ROOT = Path(__file__).parents[2]
 

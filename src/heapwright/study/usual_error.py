@@ -1,7 +1,7 @@
 """States the error that predictions by replays have had, by the kind of the recording and the program's threads.
 
 The tables are `USUAL`, of whole distributions of errors, and `HALF_WIDTHS`, from which the interval of a prediction is
-made. Their figures are those of the pages in docs/results that they name; tests/trace/test_usual_error.py compares
+made. Their figures are those of the pages in docs/results that they name; tests/study/test_usual_error.py compares
 them.
 """
 
