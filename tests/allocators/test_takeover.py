@@ -28,7 +28,7 @@ def test_titles_and_proc_self_are_no_other_programs(tmp_path: Path) -> None:
     """Chromium starts itself as /proc/self/exe, and its processes write their titles over their command lines."""
     program = tmp_path / "browser"
     program.touch()
-    title = f"{program} --type=renderer --first=/a/b"
+    title = f"{program} --type=renderer --first=/a/b{'A' * 5000}"
     log = "".join(LINE.format("/lib/libz.so.1", who) for who in (title, "/proc/self/exe", "nginx: worker process"))
     (tmp_path / "bindings.7").write_text(log)
     names = ["/proc/self/exe", str(program), "nginx: worker process"]

@@ -39,7 +39,8 @@ def bindings(folder: Path) -> Bindings:
 def _file(name: str) -> str:
     """Return the file that the loader means: it calls a program by its first word, which may be a title by now."""
     first = name.split(" ", 1)[0]
-    return first if first != name and not os.path.exists(name) and os.path.isfile(first) else name
+    # Unlike Path.exists, os.access has an answer for a title that is too long for a path.
+    return first if first != name and not os.access(name, os.F_OK) and Path(first).is_file() else name
 
 
 def _real(name: str) -> str:

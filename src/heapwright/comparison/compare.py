@@ -268,7 +268,7 @@ class Comparer:
             self._check_takeover(row, input_)
 
     def _run_reference_again(self) -> None:
-        """Learn the output from second runs of the reference, and the time limit: the first may have read a cold disk."""
+        """Learn output and time limit from second runs of the reference: the first may have read a cold disk."""
         walls = []
         for input_ in self.workload.inputs:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
