@@ -22,3 +22,17 @@ def test_every_copy_of_glibc_is_glibc() -> None:
     found = [{("/prog", "/usr/lib32/libc.so.6")}]
     assert other_providers("/usr/lib/x86_64-linux-gnu/libc.so.6", found) == []
     assert other_providers("/usr/lib/libjemalloc.so.2", found) == ["/usr/lib32/libc.so.6"]
+
+
+def test_titles_and_proc_self_are_no_other_programs(tmp_path: Path) -> None:
+    """Chromium starts itself as /proc/self/exe, and its processes write their titles over their command lines."""
+    program = tmp_path / "browser"
+    program.touch()
+    title = f"{program} --type=renderer --first=/a/b{'A' * 5000}"
+    log = "".join(LINE.format("/lib/libz.so.1", who) for who in (title, "/proc/self/exe", "nginx: worker process"))
+    (tmp_path / "bindings.7").write_text(log)
+    names = ["/proc/self/exe", str(program), "nginx: worker process"]
+    assert sorted(provider for _, provider in bindings(tmp_path)[0]) == sorted(names)
+    others = other_providers("/usr/lib/libjemalloc.so.2", bindings(tmp_path))
+    assert {"/proc/self/exe", str(program)} < set(others)
+    assert not any("python" in Path(other).name for other in others)

@@ -31,8 +31,21 @@ def watch_environment(folder: Path) -> dict[str, str]:
 
 def bindings(folder: Path) -> Bindings:
     """Read the bindings that the loader wrote into a folder, for each process."""
-    found = (set(_BINDING.findall(path.read_text(errors="replace"))) for path in sorted(folder.glob("bindings.*")))
+    logs = [_BINDING.findall(path.read_text(errors="replace")) for path in sorted(folder.glob("bindings.*"))]
+    found = ({(_file(user), _file(provider)) for user, provider in log} for log in logs)
     return [pairs for pairs in found if pairs]
+
+
+def _file(name: str) -> str:
+    """Return the file that the loader means: it calls a program by its first word, which may be a title by now."""
+    first = name.split(" ", 1)[0]
+    # Unlike Path.exists, os.access has an answer for a title that is too long for a path.
+    return first if first != name and not os.access(name, os.F_OK) and Path(first).is_file() else name
+
+
+def _real(name: str) -> str:
+    """Return the real path of a file that the loader names. /proc/self/exe is the other process's."""
+    return name if name.startswith("/proc/self/") else os.path.realpath(name)
 
 
 def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
@@ -42,7 +55,7 @@ def providers(library: str, pairs: set[tuple[str, str]]) -> set[str]:
     malloc an address of its own: a stub that jumps to the malloc that the program is bound to. A file that is bound to
     this stub uses the program's malloc.
     """
-    real = {(os.path.realpath(user), os.path.realpath(provider)) for user, provider in pairs if "/ld-" not in user}
+    real = {(_real(user), _real(provider)) for user, provider in pairs if "/ld-" not in user}
     others = {(user, provider) for user, provider in real if user != provider}
     behind = dict(others)
     return {
@@ -88,7 +101,7 @@ def other_providers(library: str, found: Iterable[set[tuple[str, str]]]) -> list
     return [] if {real} in seen and not became else sorted({provider for bound in seen for provider in bound} - {real})
 
 
-def apart(library: str, found: Iterable[set[tuple[str, str]]]) -> str:
+def deepbind_reason(library: str, found: Iterable[set[tuple[str, str]]]) -> str:
     """Name a shared library that keeps another malloc in a process that uses this library's; empty if none does.
 
     The program loads it by dlopen with RTLD_DEEPBIND, as PHP loads its modules. If one part of such a program frees
@@ -100,7 +113,7 @@ def apart(library: str, found: Iterable[set[tuple[str, str]]]) -> str:
     """
     real = os.path.realpath(library)
     for pairs in found:
-        bound = {(os.path.realpath(user), os.path.realpath(provider)) for user, provider in pairs if ".so" in user}
+        bound = {(_real(user), _real(provider)) for user, provider in pairs if ".so" in user}
         if real in providers(library, pairs):
             for user, provider in sorted(bound):
                 if provider not in (user, real) and user != real and "/ld-" not in user:

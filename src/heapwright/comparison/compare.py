@@ -25,7 +25,7 @@ from heapwright.allocators.peers import library_version
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
-from heapwright.allocators.takeover import Bindings, apart, judge_takeover, other_providers
+from heapwright.allocators.takeover import Bindings, deepbind_reason, judge_takeover, other_providers
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.binding_runs import run_with_bindings
 from heapwright.interleaving.configuration import DEFAULT
@@ -145,7 +145,7 @@ class Comparer:
         self._outputs = OutputCheck()
         self._warmed: set[tuple[str, str]] = set()
         self._own_malloc: list[str] = []  # the libraries of the program's own malloc, which glibc's has replaced
-        self._apart = ""  # a library of the program that keeps the malloc of libc, which crashes the others
+        self._deepbind = ""  # a library of the program that keeps the malloc of libc, which crashes the others
 
     def run(self, rounds: int) -> Comparison:
         """Run the warm-ups, then the rounds. After Ctrl-C, return the results so far, if there are any.
@@ -262,7 +262,7 @@ class Comparer:
         found = self._warm(row, input_)
         if row.failure:
             if row.allocator.preload and row.failure.startswith("killed by"):
-                self._apart = self._apart or apart(row.allocator.preload, found)
+                self._deepbind = self._deepbind or deepbind_reason(row.allocator.preload, found)
             return
         before = row.allocator
         row.allocator, row.failure = judge_takeover(before, self.workload.program(input_), found)
@@ -351,8 +351,8 @@ class Comparer:
         found: dict[str, None] = {}
         if self._outputs.any_unstable:
             found["The output differs from run to run by itself, so equal output was not required."] = None
-        if self._apart:
-            found[f"The program crashes if another malloc is preloaded: {self._apart}."] = None
+        if self._deepbind:
+            found[f"The program crashes if another malloc is preloaded: {self._deepbind}."] = None
         paths = {os.path.realpath(row.allocator.preload) for row in self.rows if not row.failure}
         if self._own_malloc and not paths.intersection(self._own_malloc):
             found[

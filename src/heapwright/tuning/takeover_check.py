@@ -17,7 +17,7 @@ from heapwright.allocators.loader_trace import trace_bindings
 from heapwright.allocators.preload_obstacles import find_obstacle, has_allocator
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator, find_allocators, with_preload
-from heapwright.allocators.takeover import Bindings, apart, judge_takeover, other_providers, takeover_failure
+from heapwright.allocators.takeover import Bindings, deepbind_reason, judge_takeover, other_providers, takeover_failure
 from heapwright.interleaving.binding_runs import run_until_bound, run_with_bindings
 from heapwright.interleaving.budget import Budget
 from heapwright.study.store import Store
@@ -95,7 +95,7 @@ def explain_crashes(
     else:
         allocator, _ = failures[crashed[0]]
         _, found = run_with_bindings(executor, workload.train[0], allocator.environment(base))
-        kept[work] = {"why": apart(allocator.preload, found), "charged_s": budget.charge(work)}
+        kept[work] = {"why": deepbind_reason(allocator.preload, found), "charged_s": budget.charge(work)}
         store.update(takeover=kept)
     reason = f" ({kept[work]['why']})" if kept[work]["why"] else ""
     return {name: why + (reason if name in crashed else "") for name, (_, why) in failures.items()}
