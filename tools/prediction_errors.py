@@ -169,7 +169,7 @@ def coverage(results: dict[str, Any]) -> list[str]:
 
 
 def misfits(results: dict[str, Any]) -> list[str]:
-    """One row a service: further figures of the recordings."""
+    """One row a service: further facts of its recordings."""
     lines = [
         "| service | threads | forked | rate of the sample | misfit, complete | misfit, sample |",
         "|---|--:|---|--:|--:|--:|",

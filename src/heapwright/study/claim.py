@@ -185,7 +185,7 @@ def predicted_for_program(
 
 
 def with_misfit_objection(picks: Mapping[PickName, Pick], recordings: Recordings) -> dict[PickName, Pick]:
-    """The picks of a study of recordings, with an objection if replays miss the recording's own measurements."""
+    """The picks of a study of recordings, with an objection if replays miss the memory of the recording."""
     if recordings.misfit <= MAX_MISFIT:
         return dict(picks)
     why = misfit_sentence(recordings).rstrip(".")
