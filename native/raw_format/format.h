@@ -40,7 +40,7 @@
 namespace heapwright::raw {
 
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kAddressUnit = 8;
@@ -103,8 +103,10 @@ enum class Other : std::uint8_t {
   // Prefixes in recordings of samples and windows.
   kTicks,  // ticks of the thread before this record, since its first
   kBorn,   // of a kMalloc or kCalloc: the object was live when the window began; its rank by birth
+  // A record by itself.
+  kSpawn,  // this thread is about to create the thread of this number
 };
-inline constexpr Other kLastOther = Other::kBorn;
+inline constexpr Other kLastOther = Other::kSpawn;
 
 // NOLINTNEXTLINE(performance-enum-size): 32 bits in the file
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };

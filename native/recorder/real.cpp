@@ -72,6 +72,7 @@ Real real = {.malloc = first_malloc,
              .free_sized = nullptr,
              .free_aligned_sized = nullptr,
              .fork = nullptr,
+             .pthread_create = nullptr,
              .exit_now = nullptr};
 
 bool real_is_found() { return found.load(std::memory_order_acquire) == 2; }
@@ -102,6 +103,7 @@ void find_real() {
   find(them.valloc, "valloc");
   find(them.malloc_usable_size, "malloc_usable_size");
   find(them.fork, "fork");
+  find(them.pthread_create, "pthread_create");
   find(them.exit_now, "_exit");
   // A search that finds nothing allocates an error message. A program's own malloc may not be ready
   // for that before main: GNU Common Lisp crashes. Such a program does not call these functions here.

@@ -2,6 +2,7 @@
 // dynamic linker. They are those of another preloaded library, or of libc.
 #pragma once
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -25,6 +26,7 @@ struct Real {
   void (*free_sized)(void*, std::size_t);
   void (*free_aligned_sized)(void*, std::size_t, std::size_t);
   pid_t (*fork)();
+  int (*pthread_create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   void (*exit_now)(int);
 };
 

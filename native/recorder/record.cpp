@@ -10,6 +10,7 @@ thread_local constinit ThreadState self_state = {.writer = &no_writer,
                                                  .ended = false,
                                                  .thread = kNoThread,
                                                  .session = 0,
+                                                 .given = kNoThread,
                                                  .last_block = nullptr,
                                                  .sized_delete = nullptr};
 

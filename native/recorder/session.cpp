@@ -123,6 +123,7 @@ void reset_in_new_session(ThreadState& self) {
   self.session = sessions;
   self.writer = &no_writer;
   self.thread = kNoThread;
+  self.given = kNoThread;
   self.ended = false;
 }
 
@@ -138,7 +139,9 @@ void watch_thread_exit(ThreadState& self) {
 
 void ensure_number(ThreadState& self) {
   if (self.thread == kNoThread) {
-    self.thread = session->header->threads.fetch_add(1, std::memory_order_relaxed);
+    self.thread = self.given != kNoThread ? self.given
+                                          : session->header->threads.fetch_add(1, std::memory_order_relaxed);
+    self.given = kNoThread;
     if (kSampling && !self.ended) {
       watch_thread_exit(self);
     }
@@ -230,6 +233,11 @@ bool begin_thread(ThreadState& self) {
   reset_in_new_session(self);
   ensure_number(self);
   return true;
+}
+
+void adopt_number(ThreadState& self, std::uint32_t number, std::uint32_t its_session) {
+  self.given = number;
+  self.session = its_session;
 }
 
 Writer* borrow(ThreadState& self) {

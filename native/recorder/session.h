@@ -59,8 +59,19 @@ enum class WindowState : std::uint32_t { kNone, kBefore, kOpening, kOpen, kClosi
 
 enum class State : std::uint32_t { kNone, kBeginning, kRecording, kStopped };
 
+// What a thread that is being created needs to begin.
+struct ThreadStart {
+  void* (*routine)(void*);
+  void* argument;
+  std::uint32_t thread;   // its number in the file
+  std::uint32_t session;  // that the number belongs to
+  std::atomic<std::uint8_t> taken;
+};
+inline constexpr std::uint32_t kThreadStarts = 256;  // threads that are being created at once
+
 struct Session {
   Writer writers[kWriters];
+  ThreadStart starts[kThreadStarts];
   std::atomic<State> state;
   FileHeader* header;
   std::atomic<int> file;
@@ -106,7 +117,8 @@ struct ThreadState {
   Location location;
   bool ended;                // its exit is recorded; later calls come from libc's thread teardown
   std::uint32_t thread;      // its number in the file, or kNoThread
-  std::uint32_t session;     // the session that `writer` and `thread` belong to
+  std::uint32_t session;     // the session that `writer`, `thread` and `given` belong to
+  std::uint32_t given;       // the number that its creator gave it, until its first event; or kNoThread
   const void* last_block;    // the block whose allocation was recorded last; not set in a sample
   const void* sized_delete;  // the block that sized delete is about to pass to plain delete
 };
@@ -129,6 +141,8 @@ Writer* refill(ThreadState& self);
 // Begins the recording if it has not begun, and gives the thread its number. Returns false if
 // nothing is recorded.
 bool begin_thread(ThreadState& self);
+// Tells a new thread the number that its creator gave it.
+void adopt_number(ThreadState& self, std::uint32_t number, std::uint32_t its_session);
 // Borrows one of the kSpareWriters for one event of this thread, in a sample one of the top level;
 // the caller returns it with return_writer. Returns nullptr if nothing is recorded.
 Writer* borrow(ThreadState& self);

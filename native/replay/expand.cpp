@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "epoch_growth.h"
+#include "lanes.h"
 #include "ops.h"
 #include "recorded_clock.h"
 #include "slots.h"
@@ -80,11 +81,6 @@ class Expander {
     std::uint32_t thread;
     std::uint64_t at;  // recorded nanoseconds
   };
-  // A lane whose thread has ended in this epoch.
-  struct FreedLane {
-    std::uint32_t lane;
-    std::uint32_t by;  // the thread that joined it
-  };
   struct Thread {
     Stream stream;
     bool started = false;
@@ -97,27 +93,8 @@ class Expander {
   // Gives a thread its stream and a lane. `by` is the thread that starts it.
   void start(std::uint32_t thread, std::uint32_t by) {
     threads_[thread].started = true;
-    entries_[thread] = {threads_[thread].stream.begin(file_), lane_for(by),
+    entries_[thread] = {threads_[thread].stream.begin(file_), lanes_.take(by),
                         survey_.threads[thread].ends ? 1U : 0U, 1};
-  }
-
-  // Returns a free lane for a thread that `by` starts. A lane that became free in this epoch goes
-  // only to a thread started by the one that joined its last thread. Other threads are not ordered
-  // after that join, and could wait for the lane forever.
-  std::uint32_t lane_for(std::uint32_t by) {
-    const auto own = std::find_if(freed_lanes_.rbegin(), freed_lanes_.rend(),
-                                  [by](const FreedLane& l) { return l.by == by; });
-    std::uint32_t lane = static_cast<std::uint32_t>(lanes_.size());
-    if (own != freed_lanes_.rend()) {
-      lane = own->lane;
-      freed_lanes_.erase(std::next(own).base());
-    } else if (!free_lanes_.empty()) {
-      lane = free_lanes_.back();
-      free_lanes_.pop_back();
-    } else {
-      lanes_.emplace_back(1);  // slot 0 is for objects that are never used again
-    }
-    return lane;
   }
 
   bool is_running(std::uint32_t thread, std::uint64_t number) const {
@@ -125,8 +102,15 @@ class Expander {
     return threads_[thread].started && !(facts.ends && number > facts.last);
   }
 
-  // Returns the thread that starts the thread of event `number`: the thread of the previous event,
-  // or the first thread if that one has ended. The first thread never ends before the trace.
+  // Whether the event is the creation of a thread that is to be started here.
+  bool creates(const Event& event) const {
+    return event.kind == Kind::kSpawn && event.value < threads_.size() && survey_.threads[event.value].runs &&
+           !threads_[event.value].started;
+  }
+
+  // Returns the thread that starts the thread of event `number` if no event says that: the thread
+  // of the previous event, or the first thread if that one has ended. The first thread never ends
+  // before the trace.
   std::uint32_t starter(std::uint64_t number) const { return is_running(previous_, number) ? previous_ : 0; }
 
   void add_participant(std::uint32_t thread) {
@@ -151,6 +135,10 @@ class Expander {
         starting.push_back(event.thread);
       }
       add_participant(event.thread);
+      if (creates(event)) {
+        threads_[event.value].started = true;
+        starting.push_back(static_cast<std::uint32_t>(event.value));
+      }
       previous_ = event.thread;
       number++;
     }
@@ -161,10 +149,7 @@ class Expander {
     if (!begin_epoch()) {
       return false;
     }
-    for (const FreedLane& freed : freed_lanes_) {
-      free_lanes_.push_back(freed.lane);
-    }
-    freed_lanes_.clear();
+    lanes_.begin_epoch();
     for (const Event& event : pending_) {
       if (!emit(event)) {
         return false;
@@ -211,7 +196,7 @@ class Expander {
 
   bool emit(const Event& event) {
     Thread& thread = threads_[event.thread];
-    if (!thread.started && !spawn(event.thread)) {
+    if (!thread.started && !spawn(event.thread, starter(number_))) {
       return false;
     }
     if (!join_ended(event.thread, event.time) || !thread.stream.make_room(file_)) {
@@ -220,7 +205,11 @@ class Expander {
     if (clock_.step_due(event.time)) {
       thread.stream.put(clock_.step(event.time));
     }
-    put(event);
+    if (!creates(event)) {
+      put(event);
+    } else if (!spawn(static_cast<std::uint32_t>(event.value), event.thread)) {
+      return false;
+    }
     const ThreadFacts& facts = survey_.threads[event.thread];
     if (facts.ends && facts.last == number_) {
       thread.stream.put(word(kEnd, 0, 1));
@@ -241,16 +230,15 @@ class Expander {
         return false;
       }
       stream(by).put(word(kJoin, 0, to_join_.front().thread));
-      freed_lanes_.push_back({entries_[to_join_.front().thread].lane, by});
+      lanes_.give(entries_[to_join_.front().thread].lane, by);
       to_join_.pop_front();
     }
     return true;
   }
 
-  // Writes kSpawn for a thread. First it writes kJoin for all threads that have ended, so that the
-  // new thread can take over their arena or heap in the allocator.
-  bool spawn(std::uint32_t thread) {
-    const std::uint32_t by = starter(number_);
+  // Writes kSpawn for a thread, which thread `by` starts. First it writes kJoin for all threads that
+  // have ended, so that the new thread can take over their arena or heap in the allocator.
+  bool spawn(std::uint32_t thread, std::uint32_t by) {
     if (!join_ended(by, ~std::uint64_t{0})) {
       return false;
     }
@@ -315,7 +303,7 @@ class Expander {
       object.slot = static_cast<std::uint32_t>(shared_.take());
       turns_.resize(shared_.top());
     } else if (survey_.used[event.object]) {
-      object.slot = static_cast<std::uint32_t>(lanes_[entries_[event.thread].lane].take());
+      object.slot = static_cast<std::uint32_t>(lanes_.slots(entries_[event.thread].lane).take());
     }
     slots_full_ = slots_full_ || object.slot >= kMaxSlots;
     const std::uint64_t limit = limit_of(event.object);
@@ -356,7 +344,7 @@ class Expander {
       if (object->shared) {
         shared_.give(object->slot);
       } else {
-        lanes_[entries_[event.thread].lane].give(object->slot);
+        lanes_.slots(entries_[event.thread].lane).give(object->slot);
       }
       live_.erase(event.object);
     }
@@ -381,7 +369,7 @@ class Expander {
       }
     }
     std::vector<LaneEntry> lanes;
-    for (const Slots& slots : lanes_) {
+    for (const Slots& slots : lanes_.all()) {
       lanes.push_back({slots.top()});
       done_.own_slots += slots.top();
     }
@@ -406,9 +394,7 @@ class Expander {
   std::vector<Thread> threads_;
   RecordedClock clock_;
   std::vector<ThreadEntry> entries_;
-  std::vector<Slots> lanes_;
-  std::vector<std::uint32_t> free_lanes_;  // free since an earlier epoch: any thread may take them
-  std::vector<FreedLane> freed_lanes_;
+  Lanes lanes_;
   std::deque<EndedThread> to_join_;
   SharedSlots shared_;
   std::vector<std::uint32_t> turns_;

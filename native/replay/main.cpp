@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
   }
   replay.has_libstdcxx = ::dl_iterate_phdr(is_libstdcxx, nullptr) != 0;
   const Reading start = read_now(replay, 0);
+  const std::uint64_t start_files = heapwright::replay::resident_files(replay);
   heapwright::replay::begin_clock(replay.real_pace);
   heapwright::replay::play(replay);
   const Reading end = read_now(replay, replay.header.last_stretch);
@@ -115,10 +116,13 @@ int main(int argc, char** argv) {
   if (out >= 0) {
     length = std::snprintf(text, sizeof text,
                            "{\"events\": %llu, \"events_expected\": %llu, \"threads\": %llu, "
-                           "\"own_rss_bytes\": %llu, \"readings\": [",
+                           "\"own_rss_bytes\": %llu, \"start_files_bytes\": %llu, "
+                           "\"end_files_bytes\": %llu, \"readings\": [",
                            events, static_cast<unsigned long long>(replay.header.events),
                            static_cast<unsigned long long>(replay.header.threads),
-                           static_cast<unsigned long long>(replay.own_bytes));
+                           static_cast<unsigned long long>(replay.own_bytes),
+                           static_cast<unsigned long long>(start_files),
+                           static_cast<unsigned long long>(heapwright::replay::resident_files(replay)));
     bool good = write_whole(out, text, length) && write_reading(out, start, start, ", ");
     for (std::uint64_t i = 0; i < replay.readings_taken; i++) {
       good = good && write_reading(out, replay.readings[i], start, ", ");

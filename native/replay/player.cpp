@@ -344,15 +344,6 @@ void die(const char* what, std::uint64_t number, const char* then) {
   ::_exit(1);
 }
 
-Reading read_now(const Replay& replay, std::uint64_t recorded) {
-  char text[128];  // NOLINT(modernize-avoid-c-arrays)
-  const ssize_t got = ::pread(replay.statm, text, sizeof text - 1, 0);
-  text[got < 0 ? 0 : got] = '\0';
-  const char* second = std::strchr(text, ' ');
-  const std::uint64_t resident = second == nullptr ? 0 : std::strtoull(second + 1, nullptr, 10) * replay.page;
-  return {recorded, resident, kernel_clock(CLOCK_PROCESS_CPUTIME_ID), kernel_clock(CLOCK_MONOTONIC)};
-}
-
 namespace {
 
 // Reads the header, and checks that the file is as long as it says before memory is mapped for it.

@@ -84,6 +84,9 @@ void play(Replay& replay);
 // reading.
 Reading read_now(const Replay& replay, std::uint64_t recorded);
 
+// Returns the bytes of files in the resident memory of this process.
+std::uint64_t resident_files(const Replay& replay);
+
 // Prints `what`, `number` and `then` on stderr as one line and ends the process with status 1.
 [[noreturn]] void die(const char* what, std::uint64_t number, const char* then);
 

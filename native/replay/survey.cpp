@@ -37,6 +37,7 @@ Survey survey(trace::EventSource& source) {
     }
     ThreadFacts& thread = found.threads[event.thread];
     thread.last = number;
+    thread.runs = true;
     thread.ends = thread.ends || (event.kind == Kind::kThreadEnd && event.thread != 0);
     found.duration = std::max(found.duration, event.time);
     if (is_allocation(event.kind)) {

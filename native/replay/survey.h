@@ -13,6 +13,7 @@ namespace heapwright::replay {
 struct ThreadFacts {
   std::uint64_t last = 0;  // number of its last event
   bool ends = false;       // whether it ends before the trace does
+  bool runs = false;       // whether it has an event
 };
 
 struct Survey {

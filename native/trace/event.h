@@ -42,8 +42,10 @@ enum class Kind : std::uint8_t {
   kUntouched,  // value: bytes of live large blocks that were not resident
   kHeap,       // value: resident bytes of malloc's memory
   kFiles,      // value: resident bytes of files and shared memory
+  // value: the number of the thread that this one creates. It may be missing for a thread.
+  kSpawn,
 };
-inline constexpr Kind kLastKind = Kind::kFiles;
+inline constexpr Kind kLastKind = Kind::kSpawn;
 
 inline constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 // Blocks from this size on can have touched bytes.
@@ -51,7 +53,7 @@ inline constexpr std::uint64_t kLargeBlock = 65536;
 
 struct Event {
   Kind kind = Kind::kMalloc;
-  std::uint32_t thread = 0;  // counted from 0 in the order they first appear
+  std::uint32_t thread = 0;  // counted from 0 in the order they are created or first appear
   std::uint64_t time = 0;    // nanoseconds since the trace began; never decreases within a thread
   // Counted from 0 in the order of allocation.
   std::uint64_t object = 0;
@@ -109,6 +111,8 @@ struct Header {
   // Whether the process began as a fork of a recorded process, with blocks of its parent. Unknown
   // in traces without kFiles.
   std::optional<bool> forked;
+  // Whether kSpawn events may be in the trace.
+  bool spawns = false;
   // The rate of a sample: one small object in so many is in the trace, with all its events
   // (sample.h). 0: the trace has all objects.
   std::uint64_t sample = 0;

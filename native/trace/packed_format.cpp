@@ -72,6 +72,9 @@ Bytes encode_header(const Header& header, std::uint64_t tick) {
   put_pair(bytes, "resident_at_start", std::to_string(header.resident_at_start));
   put_pair(bytes, "synthetic", header.synthetic ? "1" : "0");
   put_pair(bytes, "tick", std::to_string(tick));
+  if (header.spawns) {
+    put_pair(bytes, "spawns", "1");
+  }
   if (header.forked.has_value()) {
     put_pair(bytes, "forked", *header.forked ? "1" : "0");
   }
@@ -114,6 +117,8 @@ bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick) 
       header.synthetic = value == "1";
     } else if (key == "tick") {
       tick = number(value);
+    } else if (key == "spawns") {
+      header.spawns = value == "1";
     } else if (key == "forked") {
       header.forked = value == "1";
     } else if (key == "sample") {

@@ -57,7 +57,8 @@ void SampleSource::take(Event event) {
   }
   const std::uint64_t own =
       from_rate_ == 0 && is_tick(event.kind) ? 1 : 0;  // before a late choice changes the kind
-  const bool kept = is_allocation(event.kind) || uses_object(event.kind) ? use(event) : true;
+  const bool kept =
+      is_allocation(event.kind) || uses_object(event.kind) ? use(event) : event.kind != Kind::kSpawn;
   if (kept) {
     // A phase or a reading gets the ticks before it too, so that it keeps its place among them.
     put_ticks(event.thread, event.time);

@@ -37,6 +37,7 @@ const std::vector<Form>& forms() {
       {Kind::kUntouched, "untouched", {kValue}, 1},
       {Kind::kHeap, "heap", {kValue}, 1},
       {Kind::kFiles, "files", {kValue}, 1},
+      {Kind::kSpawn, "spawn", {kValue}, 1},
   };
   return kForms;
 }

@@ -16,7 +16,7 @@ import pytest
 from heapwright.allocators.registry import get_allocator
 from heapwright.errors import UsageError
 from heapwright.measure.meter import MeterOptions, run_metered
-from heapwright.trace.base import PREDICTED, ProgramMeasurement, find_base, predict, read_measured
+from heapwright.trace.base import PREDICTED, ProgramMeasurement, find_base, predict, read_measured, replay_as_recorded
 from heapwright.trace.replay import environment, make_ready, replay_once
 from tests import needs
 from tests.trace.recording import heapwright_record
@@ -40,6 +40,16 @@ CXX = """#include <string>
 int main() {
   std::vector<std::string> kept;
   for (int at = 0; at < 20000; at++) kept.emplace_back(at % 900, 'x');
+}
+"""
+
+WRITES = """#include <stdlib.h>
+#include <string.h>
+int main(int words, char** argv) {
+  for (int at = 0; at < 500; at++) {
+    char* block = malloc(60000);
+    if (words > 1) memset(block, argv[1][0], 60000);
+  }
 }
 """
 
@@ -67,7 +77,7 @@ def errors(trace: Path, command: list[str], allocator: str, *settings: dict[str,
     with make_ready(trace) as ready:
         default = peaks(command, environment(glibc, {}, os.environ))
         program = ProgramMeasurement(command, {peak: {"median": value} for peak, value in default.items()})
-        base = find_base(ready, program, MASSIF, "page", 1)
+        base = find_base(program, replay_as_recorded(ready, MASSIF, "page", 1))
         assert set(base) == set(PEAKS)
         for chosen in settings:
             env = environment(name, chosen, os.environ)
@@ -179,6 +189,17 @@ def test_a_base_of_another_program_is_said(tmp_path: Path) -> None:
     done = heapwright("replay", trace, "-q", "--base", base)
     assert "--base is of" in done.stderr
     assert heapwright("replay", trace, "-q", "--base", measured(tmp_path, "/bin/ls")).stderr == ""
+
+
+def test_a_base_that_misses_the_program_is_said(tmp_path: Path) -> None:
+    """A program that writes nothing to its blocks needs less than its replay, which touches each block."""
+    (tmp_path / "p.c").write_text(WRITES)
+    subprocess.run(["gcc", "-O1", "-fno-builtin", "-o", tmp_path / "p", tmp_path / "p.c"], check=True)
+    for words, missed in ((["write"], False), ([], True)):
+        command = [str(tmp_path / "p"), *words]
+        trace = recorded(tmp_path, *command)
+        done = heapwright("replay", trace, "-q", "--base", measured(tmp_path, *command))
+        assert ("more than malloc had in the measured program" in done.stderr) is missed, done.stderr
 
 
 def test_words_that_are_not_utf_8_can_be_read_again(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def test_threads_with_their_beginning_and_end(cases: Path, tmp_path: Path) -> No
     assert only(recorded(tmp_path, cases, "threads")).calls(thread=True) == expected
 
 
+def test_creations_of_threads_are_recorded(cases: Path, tmp_path: Path) -> None:
+    """What libc allocates for a new thread is no call of the program: a replay creates a thread there."""
+    trace = only(recorded(tmp_path, cases, "threads"))
+    assert [(e.thread, *e.values) for e in trace.events if e.kind == "spawn"] == [(0, 1), (0, 2)]
+    assert trace.count("calloc") == 0
+
+
 def test_calls_of_a_thread_after_its_end_are_recorded(cases: Path, tmp_path: Path) -> None:
     """A key's destructor runs up to four times; ours has ended the thread before the last of them."""
     calls = only(recorded(tmp_path, cases, "destructors")).calls(thread=True)

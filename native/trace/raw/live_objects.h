@@ -38,6 +38,7 @@ struct PendingRealloc {
 };
 struct ReadThread {
   std::uint32_t number = 0;
+  bool started = false;  // it has made a record
   std::vector<PendingRealloc> pending;
   std::uint64_t ticks = 0;     // that were returned
   bool before_window = false;  // it has ticks from before the window

@@ -45,6 +45,7 @@ Header read_header(const FileHeader& raw) {
   header.page_size = page_size_of(raw.page_size);
   header.resident_at_start = raw.resident_at_start;
   header.forked = raw.forked != 0;
+  header.spawns = raw.sample == 0;
   const std::uint64_t level = std::min<std::uint64_t>(raw.min_level.load(), raw::kLevels);
   const std::uint64_t rate = std::min(raw.sample, Header::kMaxSample >> level) << level;
   header.sample = rate > 1 ? rate : 0;

@@ -51,6 +51,7 @@ class Reader : public RawSource {
   void on_free(const TimedRecord& record, ReadThread& thread, Kind kind);
   void finish_realloc(const TimedRecord& record, ReadThread& thread);
   ReadThread& thread_of(const TimedRecord& record);
+  ReadThread& numbered(std::uint32_t number);
   void emit(const TimedRecord& record, const ReadThread& thread, Event event);
   void on_unknown_address(std::uint64_t address);
   void free_object_at(const TimedRecord& record, const ReadThread& thread);
@@ -125,11 +126,20 @@ bool Reader::is_possible(const TimedRecord& record) {
 }
 
 ReadThread& Reader::thread_of(const TimedRecord& record) {
-  const auto [at, is_new] = threads_.try_emplace(record.thread);
+  ReadThread& thread = numbered(record.thread);
+  if (!thread.started) {
+    thread.started = true;
+    thread.before_window = header_.window_begin && record.thread < file_->header().window_threads.load();
+    emit(record, thread, {.kind = Kind::kThreadStart});
+  }
+  return thread;
+}
+
+// Returns the thread with a number of the file.
+ReadThread& Reader::numbered(std::uint32_t number) {
+  const auto [at, is_new] = threads_.try_emplace(number);
   if (is_new) {
     at->second.number = threads_seen_++;
-    at->second.before_window = header_.window_begin && record.thread < file_->header().window_threads.load();
-    emit(record, at->second, {.kind = Kind::kThreadStart});
   }
   return at->second;
 }
@@ -295,6 +305,10 @@ void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
       break;
     case Other::kFiles:
       emit(record, thread, {.kind = Kind::kFiles, .value = value});
+      break;
+    case Other::kSpawn:
+      emit(record, thread,
+           {.kind = Kind::kSpawn, .value = numbered(static_cast<std::uint32_t>(value)).number});
       break;
     default:
       break;  // kThreadStart: thread_of has already emitted it

@@ -16,6 +16,7 @@ from heapwright.terminal_text import console, counted, tell, warn
 
 if TYPE_CHECKING:
     from heapwright.interleaving.stats import Summary
+    from heapwright.trace.base import ProgramMeasurement
     from heapwright.trace.replay import Operations, ReadyTrace, ReplayRun
 
 _EPILOG = """\
@@ -103,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.allocators.loader_trace import check_loaded
     from heapwright.allocators.registry import get_allocator
-    from heapwright.trace.base import find_base, read_measured
+    from heapwright.trace.base import find_base, read_measured, replay_as_recorded
     from heapwright.trace.replay import command, environment, make_ready, replay_once
 
     measured = read_measured(args.base) if getattr(args, "base", None) else None
@@ -119,7 +120,9 @@ def run(args: argparse.Namespace) -> int:
         base: dict[str, float] | None = None
         if measured is not None:
             _warn_of_another(measured.command, ready.operations.executable)
-            base = find_base(ready, measured, options, args.touch, args.runs)
+            as_recorded = replay_as_recorded(ready, options, args.touch, args.runs)
+            base = find_base(measured, as_recorded)
+            _warn_of_error(base, measured, as_recorded, args.trace)
         done: list[ReplayRun] = []
         try:
             for _ in range(args.runs):
@@ -138,6 +141,25 @@ def _warn_of_another(measured: list[str], recorded: str) -> None:
     found = os.path.realpath(shutil.which(measured[0]) or measured[0]) if measured else ""
     if recorded and found != os.path.realpath(recorded):
         warn(f"--base is of {found}, and the recording of {recorded}: the prediction holds if the one runs the other")
+
+
+def _warn_of_error(
+    base: dict[str, float], measured: ProgramMeasurement, as_recorded: list[ReplayRun], trace: Path
+) -> None:
+    """Warn if the replay on the recorded malloc misses the program's peak: all predictions then have the error, too."""
+    from heapwright.metrics import show_bytes
+    from heapwright.trace.base import MISSED, PEAK, SLACK_BYTES, base_error
+    from heapwright.trace.info import read_info
+
+    peak = measured.value(PEAK)
+    missed = base_error(base, as_recorded, read_info(trace)[0]) if peak else None
+    if peak and missed and abs(missed) > max(MISSED * peak, SLACK_BYTES):
+        warn(
+            f"the replay on the recorded malloc has {show_bytes(abs(missed))} {'more' if missed > 0 else 'less'} than "
+            f"malloc had in the measured program, {abs(missed) / peak:.0%} of its peak: the predictions may err by as "
+            "much. The recorded run was not like the measured one, or the replay is not like it. Record again, or "
+            "measure the allocators with 'heapwright compare'"
+        )
 
 
 def _show(

@@ -21,12 +21,18 @@ from heapwright.metrics import METRICS
 
 if TYPE_CHECKING:
     from heapwright.measure.meter import MeterOptions
+    from heapwright.trace.info import Info
     from heapwright.trace.replay import ReadyTrace, ReplayRun
 
 # Proportional memory of a replay is its resident memory (`ReplayRun.metrics`), so its base would mean nothing.
 PREDICTED: tuple[str, ...] = tuple(
     m.key for m in METRICS.values() if m.kind == "memory" and m.replayable and not m.proportional
 )
+
+PEAK = "peak_rss_bytes"
+# `replay --base` warns of a larger error. The slack is for the recorder, stacks, and readings beside the peak.
+MISSED = 0.03
+SLACK_BYTES = 512 << 10
 
 
 class ProgramMeasurement(msgspec.Struct):
@@ -73,20 +79,14 @@ def medians(replays: Sequence[ReplayRun]) -> dict[str, float]:
     return {m: statistics.median(found) for m, found in values.items() if found}
 
 
-def find_base(
-    ready: ReadyTrace, program: ProgramMeasurement, options: MeterOptions, touch: Any, runs: int
-) -> dict[str, float]:
-    """Replays on the recorded malloc with nothing set, and subtracts that from the program.
+def replay_as_recorded(ready: ReadyTrace, options: MeterOptions, touch: Any, runs: int) -> list[ReplayRun]:
+    """Replays on the recorded malloc with nothing set.
 
     Args:
         ready: the trace.
-        program: measured on that malloc with nothing set.
         options: of the meter, as for the replays to predict from.
         touch: see `replay_once`.
-        runs: number of replays; their median counts.
-
-    Returns:
-        Bytes of the program that no replay has, by metric; only metrics that both sides have.
+        runs: number of replays.
 
     Raises:
         HeapwrightError: a replay failed, or the recorded malloc is not on this machine.
@@ -101,7 +101,43 @@ def find_base(
     for replayed in done:
         if replayed.failure:
             raise HeapwrightError(f"the replay on the recorded malloc failed: {replayed.failure}")
-    return {m: value - own for m, own in medians(done).items() if (value := program.value(m)) is not None}
+    return done
+
+
+def find_base(program: ProgramMeasurement, as_recorded: Sequence[ReplayRun]) -> dict[str, float]:
+    """Subtracts replays on the recorded malloc from the program.
+
+    Args:
+        program: measured on that malloc with nothing set.
+        as_recorded: `replay_as_recorded`; their median counts.
+
+    Returns:
+        Bytes of the program that no replay has, by metric; only metrics that both sides have.
+    """
+    return {m: value - own for m, own in medians(as_recorded).items() if (value := program.value(m)) is not None}
+
+
+def base_error(base: Mapping[str, float], as_recorded: Sequence[ReplayRun], info: Info) -> float | None:
+    """Compares the base of peak resident memory with what the recorder saw outside malloc.
+
+    A replay that needs more memory than the recorded malloc had in the program makes the base too small.
+
+    Args:
+        base: `find_base`.
+        as_recorded: the replays that gave it.
+        info: of the trace. The recorder knows glibc's memory; of another malloc's program only the files are known to
+            be outside, so only a base that is too small can be seen.
+
+    Returns:
+        Bytes that the replay needs too much (below 0: too little); None if the recording does not tell.
+    """
+    split = next((s for s in (info.resident_at_peak, info.resident_at_end) if s and s.own_bytes is not None), None)
+    least = split or info.resident_at_peak
+    if least is None or PEAK not in base:
+        return None
+    replays = statistics.median(r.report.outside_bytes for r in as_recorded if r.report)
+    outside = least.files_bytes + least.forked_bytes + (least.own_bytes or 0) - replays
+    return outside - base[PEAK] if split else max(0.0, outside - base[PEAK])
 
 
 def predict(base: Mapping[str, float], replays: Sequence[ReplayRun]) -> dict[str, float]:

@@ -95,7 +95,7 @@ class Operations(msgspec.Struct):
 
 
 class Reading(msgspec.Struct, array_like=True):
-    """Readings of a replay at one moment of the trace: all earlier operations are done, and no later one has begun.
+    """Readings of a replay at one moment of the trace: after all earlier operations, before all later ones.
 
     Attributes:
         recorded_ns: recorded time since the previous reading.
@@ -118,6 +118,7 @@ class Report(msgspec.Struct):
         own_rss_bytes: memory of the replayer's own tables: one private mapping, resident as a whole, which does not
             change during the replay.
         readings: the first is before the first call, the last after the last call.
+        start_files_bytes, end_files_bytes: resident memory in files, at the first and at the last reading.
     """
 
     events: int
@@ -125,16 +126,18 @@ class Report(msgspec.Struct):
     threads: int
     own_rss_bytes: int
     readings: list[Reading]
+    start_files_bytes: int = 0
+    end_files_bytes: int = 0
 
     @property
     def start_rss_bytes(self) -> int:
-        """Resident memory before the first call: own tables, program image, and the allocator after its start."""
+        """Resident memory before the first call: own tables, image, and the allocator after its start."""
         return self.readings[0].resident_bytes
 
     @property
-    def end_rss_bytes(self) -> int:
-        """Resident memory after the last call."""
-        return self.readings[-1].resident_bytes
+    def outside_bytes(self) -> int:
+        """Resident memory that is neither the allocator's nor the replayer's tables: files, stack and data."""
+        return self.start_rss_bytes - self.start_files_bytes - self.own_rss_bytes + self.end_files_bytes
 
     @property
     def elapsed_s(self) -> float:
@@ -240,7 +243,7 @@ class ReadyTrace:
         """Returns the resident memory of a replay in bytes, averaged over the time that the program would take."""
         timed = self._timed(report)
         total = sum(time for time, _ in timed)
-        return sum(time * size for time, size in timed) / total if total else report.end_rss_bytes
+        return sum(time * size for time, size in timed) / total if total else report.readings[-1].resident_bytes
 
     def p95_rss(self, report: Report) -> float:
         """Returns the resident memory of a replay in bytes that the program would not exceed for 95 % of its time."""
@@ -250,7 +253,7 @@ class ReadyTrace:
             left -= time
             if left <= 0:
                 return size
-        return report.end_rss_bytes
+        return report.readings[-1].resident_bytes
 
     def _timed(self, report: Report) -> list[tuple[float, int]]:
         """The intervals between readings: nanoseconds that the program would have taken, and resident bytes at the end.

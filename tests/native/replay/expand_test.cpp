@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../trace/events.h"
@@ -50,7 +51,7 @@ class Expand : public ::testing::Test {
 };
 
 // A trace with threads that start and end. The first event of a thread is its start, the last one
-// its end.
+// its end. Some starts have the creation by another thread before them.
 std::vector<Event> with_threads(std::uint64_t seed, std::size_t count, std::uint32_t threads) {
   std::vector<Event> events = trace::random_events(seed, count, threads);
   std::mt19937_64 random(seed);
@@ -72,6 +73,12 @@ std::vector<Event> with_threads(std::uint64_t seed, std::size_t count, std::uint
     mark.thread = events[i].thread;
     mark.time = events[i].time;
     if (seen.insert(mark.thread).second && mark.thread != 0) {
+      if (!out.empty() && random() % 2 == 0 && out.back().kind != Kind::kThreadEnd) {
+        mark.kind = Kind::kSpawn;
+        mark.value = std::exchange(mark.thread, out.back().thread);
+        out.push_back(mark);
+        mark.thread = static_cast<std::uint32_t>(mark.value);
+      }
       mark.kind = Kind::kThreadStart;
       out.push_back(mark);
     }
@@ -181,6 +188,38 @@ TEST_F(Expand, EndedThreadIsJoinedBeforeALaterEvent) {
   ReplayModel model(path_, 1);
   EXPECT_EQ(model.run(), "");
   EXPECT_EQ(model.joins_before_last_call, 1U);
+}
+
+// libc allocates memory for a new thread in the thread that creates it. So the creator starts it, at
+// the place where the program did.
+TEST_F(Expand, ThreadsAreStartedByTheirCreator) {
+  std::vector<Event> events;
+  const auto add = [&events](Kind kind, std::uint32_t thread, std::uint64_t object, std::uint64_t value) {
+    Event event;
+    event.kind = kind;
+    event.thread = thread;
+    event.object = object;
+    event.value = value;
+    events.push_back(event);
+  };
+  add(Kind::kMalloc, 0, 0, 0);
+  add(Kind::kSpawn, 0, 0, 1);
+  add(Kind::kSpawn, 0, 0, 2);
+  add(Kind::kSpawn, 0, 0, 3);  // makes no call: is not started
+  add(Kind::kMalloc, 0, 1, 0);
+  add(Kind::kMalloc, 1, 2, 0);
+  add(Kind::kMalloc, 2, 3, 0);
+  add(Kind::kMalloc, 4, 4, 0);  // nobody knows who created it: the previous thread starts it
+  expand_events(events);
+  ReplayModel model(path_, 1);
+  EXPECT_EQ(model.run(), "");
+  ASSERT_EQ(model.starts.size(), 3U);
+  for (const std::uint64_t thread : {1U, 2U}) {
+    EXPECT_EQ(model.starts[thread - 1].thread, thread);
+    EXPECT_EQ(model.starts[thread - 1].by, 0U);
+    EXPECT_EQ(model.starts[thread - 1].calls, 1U);
+  }
+  EXPECT_EQ(model.starts[2].by, 2U);
 }
 
 TEST_F(Expand, LanesAreHandedOn) {

@@ -78,6 +78,13 @@ class ReplayModel {
     return wrong_;
   }
 
+  // Thread `by` has started another one, after so many calls of all threads.
+  struct Start {
+    std::uint64_t by;
+    std::uint64_t thread;
+    std::uint64_t calls;
+  };
+  std::vector<Start> starts;
   std::uint64_t calls = 0;
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
@@ -209,6 +216,7 @@ class ReplayModel {
         return;
       case kSpawn:
         begin(argument_of(w));
+        starts.push_back({static_cast<std::uint64_t>(&thread - threads_.data()), argument_of(w), calls});
         return;
       case kJoin:
         joins_++;
