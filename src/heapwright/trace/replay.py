@@ -258,8 +258,8 @@ class ReadyTrace:
     def _timed(self, report: Report) -> list[tuple[float, int]]:
         """The intervals between readings: nanoseconds that the program would have taken, and resident bytes at the end.
 
-        The program took its recorded time. A part of it were calls of malloc under the recorder, which `reference`
-        measures. Under another allocator the calls take the time of this replay, and the rest is unchanged.
+        The program's recorded time contains calls of malloc under the recorder, which `reference` measures. Under
+        another allocator they take the time of this replay.
         """
         whole = self.reference[-1]
         parallel = max(1.0, whole.cpu_ns / max(whole.wall_ns, 1))  # several threads spend CPU time at once
@@ -278,7 +278,7 @@ class ReplayRun:
     Attributes:
         run: as the meter measured it.
         report: its own report; None if it did not finish.
-        mean_rss_bytes, p95_rss_bytes: Ready.mean_rss, Ready.p95_rss.
+        mean_rss_bytes, p95_rss_bytes: ReadyTrace.mean_rss, ReadyTrace.p95_rss.
     """
 
     run: Run
