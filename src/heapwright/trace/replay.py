@@ -258,8 +258,7 @@ class ReadyTrace:
     def _timed(self, report: Report) -> list[tuple[float, int]]:
         """The intervals between readings: nanoseconds that the program would have taken, and resident bytes at the end.
 
-        The program's recorded time contains calls of malloc under the recorder, which `reference` measures. Under
-        another allocator they take the time of this replay.
+        The program's time contains calls of malloc, by `reference`. Under another malloc they take this replay's time.
         """
         whole = self.reference[-1]
         parallel = max(1.0, whole.cpu_ns / max(whole.wall_ns, 1))  # several threads spend CPU time at once
