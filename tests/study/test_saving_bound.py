@@ -133,11 +133,12 @@ def test_threads_that_call_malloc_often_may_wait_most_of_the_time() -> None:
 def test_threads_that_do_not_call_malloc_are_not_said_to() -> None:
     """As in Octave, whose OpenBLAS starts threads of its own. They may spin while the first one is in malloc."""
     seen = default(threads=3, sys_s=0.01)
-    one, alone = cpu_bound(seen, heap(70, events=1e5, threads=1)), cpu_bound(default(sys_s=0.01), heap(70, threads=1))
+    counts = heap(70, events=1e5, threads=1)
+    one, alone = cpu_bound(seen, counts), cpu_bound(default(sys_s=0.01), counts)
     assert one is not None
     assert alone is not None
     assert alone < one < 0.95
-    assert "threads call malloc" not in said(seen, heap(70, events=1e5, threads=1))
+    assert "threads call malloc" not in said(seen, counts)
     assert "because 2 threads call malloc 2 M times" in said(seen, heap(70, threads=2))
     assert "because 3 threads call malloc 2 M times" in said(seen, heap(70, threads=9))
 
