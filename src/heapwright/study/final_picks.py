@@ -68,7 +68,7 @@ def final_picks(
     if fit and not standing:  # such as a `time` pick that proves a gain of memory
         best = min(fit, key=lambda row: row.score)
         standing["balanced"] = dataclasses.replace(best, name="balanced")
-    sentences = [f"There is no {' and no '.join(names)} pick: {why}." for why, names in gone.items()]
+    sentences = [f"There is no {' or '.join(names)} pick: {why}." for why, names in gone.items()]
     return {name: standing[name] for name in PICK_NAMES if name in standing}, sentences
 
 

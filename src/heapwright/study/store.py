@@ -380,7 +380,7 @@ def open_writable_study(path: Path) -> Store:
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise HeapwrightError(f"cannot open the study {path}: {error.strerror}") from None
+        raise HeapwrightError(f"cannot open the study {path}: {error.strerror}", "name another file") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -163,7 +163,7 @@ def check_target(trace: Path, force: bool) -> None:
     if not trace.parent.is_dir():
         raise UsageError(f"no such directory: {trace.parent}")
     if not os.access(trace.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"the folder {trace.parent} is not writable")
+        raise UsageError(f"the folder {trace.parent} is not writable", "-o names a trace in another folder")
 
 
 def record(
