@@ -8,6 +8,7 @@ from tests.conftest import ROOT
 
 # Source → the meaning of the number there, if not a page.
 OTHERS = {
+    "allocator/core/freed_by_others.h": "the size of blocks above which they go to its lists",
     "allocator/core/hardening.h": "offsets in a superblock, a piece that is wiped at once, a guard's smallest size",
     "allocator/core/huge_pages.h": "the largest block of classes that get huge pages",
     "allocator/core/remote_queue.h": "a guard's smallest size",

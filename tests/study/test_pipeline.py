@@ -198,7 +198,7 @@ def test_a_setting_the_loader_refuses_is_never_run(
     def effective(_spec: object, _program: str, settings: Settings, _env: Mapping[str, str]) -> Settings:
         return {k: "7" if k == "trim" else v for k, v in settings.items()}
 
-    monkeypatch.setattr("heapwright.tuning.config_cache.effective", effective)
+    monkeypatch.setattr("heapwright.tuning.config_cache.effective_settings", effective)
     study = tuning(World(effect=faster_without_cache), options=SHORT)
     file = study.allocator.file
     probed = msgspec.structs.replace(file, allocator=msgspec.structs.replace(file.allocator, probe="ld.so"))

@@ -409,7 +409,7 @@ def test_inspect_asks_the_compiler_what_it_would_link(heapwright: Heapwright) ->
     [
         ((), 2, "there is nothing to inspect"),
         (("/etc/passwd",), 1, "is not an ELF file, but text"),
-        (("/no/such",), 1, "/no/such: No such file"),
+        (("/no/such",), 2, "/no/such: No such file"),
         (("plain.cpp", "--", "g++"), 2, "cannot both be given"),
     ],
 )
