@@ -321,7 +321,7 @@ int main(int argc, char** argv) {
   if (strcmp(name, "share") == 0 && argc == 5) return behave_share(atoi(argv[2]), (size_t)atoi(argv[3]), atol(argv[4]));
   if (strcmp(name, "vfork-slow") == 0) return behave_vfork_slow();
   if (strcmp(name, "hidden") == 0) return behave_hidden();
-  if (strcmp(name, "vfork") == 0) return behave_vfork(3, "0.05");
+  if (strcmp(name, "vfork") == 0) return behave_vfork(3, "0.2");
   if (strcmp(name, "vfork-often") == 0) return behave_vfork(300, "0");
   if (strcmp(name, "exec") == 0) return behave_exec(argv[0], argument);
   if (strcmp(name, "exec-often") == 0) return behave_exec_often(argv[0], atoi(argument));
