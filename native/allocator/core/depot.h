@@ -63,7 +63,7 @@ class Depot : public DepotRecord {
     const std::size_t bytes = list.count * Classes::bytes(number);
     auto* const first = reinterpret_cast<FirstBlock*>(list.first);
     count_move();
-    if (!shares || private_bytes_ < kPrivateBytes) {
+    if (!shares || private_bytes_ + bytes <= kPrivateBytes) {
       first->below = private_stack(number);
       private_stack(number) = pack(list);
       private_bytes_ += bytes;
@@ -119,7 +119,7 @@ class Depot : public DepotRecord {
     }
   }
   [[nodiscard]] OwnedSuperblocks<C>& superblocks() const { return *superblocks_; }
-  // An upper bound of the memory of all blocks here and of the heap's blocks that other threads have freed.
+  // An upper bound of the memory of all blocks here.
   [[nodiscard]] std::size_t bytes() const { return private_bytes_ + shared_bytes(); }
 
   // Takes over all lists of the depot of a heap that was alone, and so shared nothing. Other

@@ -18,12 +18,12 @@
 // changed back between a read and the compare-and-swap, its first block is again the first, and the
 // link to it is right (no ABA problem).
 //
-// A thread that sleeps strands the blocks in its lists. So these hold at most as much as the heap's
-// depot may (Pool::depot_share()), and other threads empty them together with the depot. They are open
-// only while the heap's thread runs and has needed such blocks. The thread closes its lists before it
-// empties them for the last time; a thread that adds a block reads afterwards whether they are open.
-// All four accesses are sequentially consistent, so at least one of the two threads sees the block
-// there and takes it.
+// A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold some
+// 4 MiB, and other threads empty them together with the depot. They are open only while the heap's
+// thread runs and has needed such blocks (those of the heap that ending threads share: from then on).
+// The thread closes its lists before it empties them for the last time; a thread that adds a block
+// reads afterwards whether they are open. All four accesses are sequentially consistent, so at least
+// one of the two threads sees the block there and takes it.
 //
 // Hardened builds do not use the lists.
 #pragma once
@@ -43,25 +43,25 @@ class FreedByOthers {
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kFirstClass = Classes::of(4 * 1024) + 1;  // that has a list
 
-  // The heap's thread expects blocks. The caller holds the pool's lock.
-  void open(const Pool& pool) {
-    __atomic_store_n(&limit_, std::min(pool.depot_share(), kMaxBytes), __ATOMIC_RELAXED);
-    __atomic_store_n(&open_, pool.forks + 1, __ATOMIC_RELAXED);
-  }
+  // The heap's thread expects blocks.
+  void open(const Pool& pool) { __atomic_store_n(&open_, pool.forks + 1, __ATOMIC_SEQ_CST); }
   // From now on no thread adds a block and leaves it here.
   void close() { __atomic_store_n(&open_, 0, __ATOMIC_SEQ_CST); }
   [[nodiscard]] bool is_open(const Pool& pool) const {
     return __atomic_load_n(&open_, __ATOMIC_SEQ_CST) == pool.forks + 1;
   }
 
-  // Any thread: adds a block of class `number`. Returns false if the lists are full. Afterwards the
-  // caller takes all lists if they are not open any more.
-  bool add(std::size_t number, Block* block) {
+  // The bytes that the lists of one heap may hold.
+  static std::size_t limit(const Pool& pool) { return std::min(kAllBytes / pool.heaps(), kMaxBytes); }
+  // Any thread: adds a block of class `number`. Returns false if the lists are full; each thread that
+  // adds at the same moment may exceed the limit by a block. Afterwards the caller takes all lists if
+  // they are not open any more.
+  bool add(const Pool& pool, std::size_t number, Block* block) {
     const std::size_t size = Classes::bytes(number);
-    if (__atomic_add_fetch(&bytes_, size, __ATOMIC_RELAXED) > __atomic_load_n(&limit_, __ATOMIC_RELAXED)) {
-      __atomic_sub_fetch(&bytes_, size, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&bytes_, __ATOMIC_RELAXED) + size > limit(pool)) {
       return false;
     }
+    __atomic_add_fetch(&bytes_, size, __ATOMIC_RELAXED);
     push(number, block, block, 1);
     return true;
   }
@@ -96,6 +96,13 @@ class FreedByOthers {
   }
   // The bytes of all lists. Atomic.
   [[nodiscard]] constexpr const std::size_t* bytes() const { return &bytes_; }
+  // In the child of a fork: another thread may have been between a change of a list and its count.
+  void count_again() {
+    bytes_ = 0;
+    for (std::size_t number = kFirstClass; number < Classes::kCount; ++number) {
+      bytes_ += count_of(words_[number - kFirstClass]) * Classes::bytes(number);
+    }
+  }
   // Tells a reader in another process where the lists are.
   constexpr void describe(HeapLayout& layout) const {
     layout.first_freed_by_others = &words_;
@@ -103,7 +110,8 @@ class FreedByOthers {
   }
 
  private:
-  static constexpr std::size_t kMaxBytes = 2 * 1024 * 1024;
+  static constexpr std::size_t kAllBytes = 4 * 1024 * 1024;  // of all heaps
+  static constexpr std::size_t kMaxBytes = 2 * 1024 * 1024;  // of one heap
   static constexpr unsigned kCountShift = 48;
   static_assert(kAddressLimit == std::size_t{1} << kCountShift);
 
@@ -131,7 +139,6 @@ class FreedByOthers {
   // On cache lines of their own, because other threads write to them.
   alignas(64) std::array<std::uint64_t, Classes::kCount - kFirstClass> words_{};
   std::size_t bytes_ = 0;   // of all lists, and of blocks that are about to be added
-  std::size_t limit_ = 0;   // of bytes_
   std::uint32_t open_ = 0;  // Pool::forks + 1 while the lists are open
 };
 

@@ -46,7 +46,7 @@
 //
 // One remote free, of a block whose superblock's tag names another heap:
 //   1. free() adds the block to a batch. There is a small table of batches, each for one
-//      superblock. Where the table has no batch of the block's superblock, free_slow() begins one.
+//      superblock. Where the table has no batch of the block's superblock, free_remote_slow() begins one.
 //      But a block above 4 KiB goes to a list of the heap that allocated it, while these lists are
 //      open and not full, and is handed out again from there.
 //   2. A batch is sent when it holds 8 KiB of blocks, when another superblock needs its entry in
@@ -243,7 +243,10 @@ class Heap {
   platform::Lock& lock() { return owned_.lock(); }
   // In the child of a fork: the heap's thread exists in this process. No thread reclaims for
   // heaps that are not declared, because their locks may be held for ever.
-  void keep_in_child() { owned_.keep_in_child(); }
+  void keep_in_child() {
+    owned_.keep_in_child();
+    owned_.freed_by_others().count_again();
+  }
 
   // Counts memory. It cannot look into other heaps: blocks in their caches count as live.
   [[nodiscard]] Statistics statistics() const;
@@ -314,10 +317,10 @@ class Heap {
   // finds it.
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
-  static constexpr std::uint32_t kListsPerDecision = 64;   // of the depot's limit, if that may fall
-  static constexpr std::uint32_t kMissesPerDecision = 64;  // of the limit of FreedByOthers
-  static constexpr int kMaxHalvings = 8;                   // of a depot at a time
-  static constexpr std::uint64_t kIdleMs = 100;            // without a move, after which a depot is idle
+  static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
+  static constexpr std::uint32_t kMissesPerLook = 64;     // at FreedByOthers
+  static constexpr int kMaxHalvings = 8;                  // of a depot at a time
+  static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
   // neighbours again. If other threads free such blocks, they return at once, because links lead

@@ -107,16 +107,24 @@ bool Heap<C>::refill(std::size_t class_number) {
 template <Configuration C>
 bool Heap<C>::take_freed_by_others(std::size_t class_number) {
   FreedByOthers<C>& freed = owned_.freed_by_others();
-  const BlockChain list = check_list<C>(*pool_, freed.take(class_number));
+  depot_.count_move();
+  BlockChain list = check_list<C>(*pool_, freed.take(class_number));
   if (list.first == nullptr) {
-    if (refills_without_++ % kMissesPerDecision == 0 || !freed.is_open(*pool_)) {
+    if (!freed.is_open(*pool_)) {
       const Pool::Guard guard(*pool_);
       freed.open(*pool_);
       pool_->join(depot_);
+    } else if (++refills_without_ % kMissesPerLook == 0 &&
+               *freed.bytes() > FreedByOthers<C>::limit(*pool_) / 2) {  // of classes that are not needed
+      freed.take_all([this](BlockChain other) { return_list(other); });
     }
     return false;
   }
-  depot_.count_move();
+  const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));
+  if (list.count > 2 * max) {
+    const BlockChain rest = split_list<C>(*pool_, list, max);
+    depot_.push(class_number, rest, pool_->threaded);
+  }
   obtained_[class_number] += static_cast<std::int64_t>(list.count);
   cache_.fill(class_number, list.first, list.count);
   return true;
@@ -224,7 +232,7 @@ bool Heap<C>::return_to_allocating_heap(std::size_t class_number, Block* block) 
   auto* const owner = static_cast<OwnedSuperblocks<C>*>(load_shared(superblock->owner));
   FreedByOthers<C>& freed = owner->freed_by_others();
   if (!freed.is_open(*pool_) || !begins_block(superblock->reciprocal, block) ||
-      !freed.add(class_number, block)) {
+      !freed.add(*pool_, class_number, block)) {
     return false;
   }
   if (!freed.is_open(*pool_)) [[unlikely]] {

@@ -33,12 +33,15 @@ class DepotRecord {
   // `freed_by_others`: the memory of the heap's blocks that other threads have freed. Atomic.
   constexpr explicit DepotRecord(const std::size_t* freed_by_others) : freed_by_others_(freed_by_others) {}
 
-  // An upper bound of the memory that other threads can take. `taken_bytes_` is read
+  // An upper bound of the memory of the lists that other threads can take. `taken_bytes_` is read
   // first: so it counts no list that `pushed_bytes_` does not.
   [[nodiscard]] std::size_t shared_bytes() const {
     const std::size_t taken = __atomic_load_n(&taken_bytes_, __ATOMIC_ACQUIRE);
-    return __atomic_load_n(&pushed_bytes_, __ATOMIC_RELAXED) - taken +
-           __atomic_load_n(freed_by_others_, __ATOMIC_RELAXED);
+    return __atomic_load_n(&pushed_bytes_, __ATOMIC_RELAXED) - taken;
+  }
+  // The same, with the blocks that other threads have freed for the heap: they take these as well.
+  [[nodiscard]] std::size_t takeable_bytes() const {
+    return shared_bytes() + __atomic_load_n(freed_by_others_, __ATOMIC_RELAXED);
   }
   // Called by the heap's thread when it has used the depot: then it does not sleep.
   void count_move() { __atomic_store_n(&moves_, moves_ + 1, __ATOMIC_RELAXED); }
@@ -75,7 +78,7 @@ struct Pool {
   bool threaded = false;             // set while there is still one thread, and never cleared
   std::uint32_t forks = 0;           // how many forks lie between the first process and this one
   Sender* senders = nullptr;         // of the heaps that have sent something since the last fork
-  DepotRecord* depots = nullptr;     // of the heaps that have had a large depot since the last fork
+  DepotRecord* depots = nullptr;     // of the heaps that have had a large depot, or blocks freed by others
   SpanCache* span_caches = nullptr;  // of the heaps that have cached a span since the last fork
   FaultHandler on_fault = nullptr;   // nullptr: faults are ignored
 
@@ -114,7 +117,7 @@ struct Pool {
       if (std::exchange(depot->moves_seen_, moves) != moves) {
         depot->still_since_ms_ = now;
       } else if (now - depot->still_since_ms_ >= still_ms && depot != &own &&
-                 depot->shared_bytes() >= min_bytes) {
+                 depot->takeable_bytes() >= min_bytes) {
         return depot;
       }
       if (next_depot_ == nullptr) {

@@ -74,7 +74,7 @@ struct alignas(64) Superblock {
   bool touched;      // it was used before and not purged since, so its pages have memory already
   Superblock* next;  // in the queue of its class, or in the region's list of dirty superblocks
   Superblock* previous;
-  void* owner;  // the OwnedSuperblocks of the heap that owns it, if `queued`
+  void* owner;  // the OwnedSuperblocks of the heap that owns it, if `queued`, or owned it last
 };
 static_assert(sizeof(Superblock) == 64);
 static_assert(kSuperblocksInChunk * sizeof(Superblock) == kBitsBegin);

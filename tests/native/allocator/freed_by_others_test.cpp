@@ -40,9 +40,9 @@ TEST_F(FreedByOthersTest, TheyAreOpenInOneProcessUntilTheyAreClosed) {
 
 TEST_F(FreedByOthersTest, TheLatestBlockComesFirstAndAllAreTakenAtOnce) {
   lists.open(pool);
-  ASSERT_TRUE(lists.add(kNumber, &blocks[0]));
-  ASSERT_TRUE(lists.add(kNumber, &blocks[1]));
-  ASSERT_TRUE(lists.add(Lists::kFirstClass, &blocks[2]));
+  ASSERT_TRUE(lists.add(pool, kNumber, &blocks[0]));
+  ASSERT_TRUE(lists.add(pool, kNumber, &blocks[1]));
+  ASSERT_TRUE(lists.add(pool, Lists::kFirstClass, &blocks[2]));
   EXPECT_EQ(*lists.bytes(), 32 * kKiB + Lists::Classes::bytes(Lists::kFirstClass));
   const BlockChain taken = lists.take(kNumber);
   EXPECT_EQ(taken.count, 2U);
@@ -54,36 +54,41 @@ TEST_F(FreedByOthersTest, TheLatestBlockComesFirstAndAllAreTakenAtOnce) {
   EXPECT_EQ(*lists.bytes(), 0U);
 }
 
-TEST_F(FreedByOthersTest, TheyTakeAsMuchAsTheDepotMayHold) {
-  pool.region.heaps = 8;
+TEST_F(FreedByOthersTest, AllHeapsTogetherKeepFourMegabytes) {
   lists.open(pool);
-  const std::size_t fit = pool.depot_share() / (16 * kKiB);
-  ASSERT_GT(fit, 4U);
-  ASSERT_LT(fit, blocks.size());
-  for (std::size_t i = 0; i < fit; ++i) {
-    ASSERT_TRUE(lists.add(kNumber - i % 2 * Usual::kClassesPerDoubling, &blocks[i])) << i;
+  for (const std::size_t heaps : {8, 64}) {
+    pool.region.heaps = heaps;
+    std::size_t added = 0;
+    while (lists.add(pool, kNumber - added % 2 * Usual::kClassesPerDoubling, &blocks[added])) {
+      ++added;
+    }
+    const std::size_t share = (std::size_t{4} << 20U) / heaps;
+    EXPECT_LE(*lists.bytes(), share);
+    EXPECT_GT(*lists.bytes(), share - 16 * kKiB);
+    lists.take(kNumber);
+    EXPECT_TRUE(lists.add(pool, kNumber, &blocks[999]));
+    lists.take_all([](BlockChain) {});
+    EXPECT_EQ(*lists.bytes(), 0U);
   }
-  std::size_t more = 0;
-  while (lists.add(kNumber, &blocks[fit + more])) {
-    ++more;
-  }
-  EXPECT_EQ(more, fit / 4) << "every second block was of 8 KiB";
-  const std::size_t full = *lists.bytes();
-  EXPECT_FALSE(lists.add(kNumber, &blocks[999]));
-  EXPECT_EQ(*lists.bytes(), full);
-  lists.take(kNumber);
-  EXPECT_TRUE(lists.add(kNumber, &blocks[999]));
+}
+
+TEST_F(FreedByOthersTest, TheirBytesCanBeCountedAgain) {
+  lists.add(pool, kNumber, &blocks[0]);
+  lists.add(pool, Lists::kFirstClass, &blocks[1]);
+  const std::size_t before = *lists.bytes();
+  lists.count_again();
+  EXPECT_EQ(*lists.bytes(), before);
 }
 
 TEST_F(FreedByOthersTest, ALookAtThemPutsThemBack) {
   lists.open(pool);
   for (std::size_t i = 0; i < 5; ++i) {
-    lists.add(kNumber, &blocks[i]);
+    lists.add(pool, kNumber, &blocks[i]);
   }
   std::set<const Block*> seen;
   lists.each([&](std::size_t number, const Block* block) {
     EXPECT_EQ(number, kNumber);
-    lists.add(kNumber, &blocks[10]);  // as another thread may meanwhile
+    lists.add(pool, kNumber, &blocks[10]);  // as another thread may meanwhile
     for (; block != nullptr; block = block->next) {
       seen.insert(block);
     }
@@ -132,6 +137,25 @@ TEST_F(HandoverTest, MoreThanAShareReturnsToTheRegion) {
   const std::size_t used = heap.statistics().region.used_bytes;
   EXPECT_LE(used, 3U << 20U) << "62 MiB were freed";
   EXPECT_GE(used, 1U << 20U);
+}
+
+TEST_F(HandoverTest, TheThreadCacheTakesNoLongList) {
+  free_by_other(take_all(120));
+  take(16 * kKiB);
+  EXPECT_GT(heap.statistics().cached_bytes, 1U << 20U);
+  other.trim();
+  EXPECT_LE(heap.statistics().cached_bytes, 2 * Depot<Usual>::kPrivateBytes);
+}
+
+TEST_F(HandoverTest, BlocksOfClassesNoLongerNeededMakeWay) {
+  free_by_other(take_all(200));
+  const std::size_t full = heap.statistics().region.used_bytes;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<void*> blocks(20);
+    std::ranges::generate(blocks, [&] { return take(6 * kKiB); });
+    free_by_other(blocks);
+  }
+  EXPECT_LT(heap.statistics().region.used_bytes, full / 2);
 }
 
 TEST_F(HandoverTest, NothingStaysForAThreadThatHasEnded) {

@@ -62,7 +62,7 @@ void free_blocks(Lists& lists, const Pool& pool, Spare& spare, std::size_t& refu
       continue;
     }
     block->freed = 1;
-    if (!lists.add(block->number, block)) {
+    if (!lists.add(pool, block->number, block)) {
       ++refused;
       block->next = nullptr;
       spare.put({block, 1});
