@@ -55,7 +55,7 @@ class Depot : public DepotRecord {
 
   // `superblocks`: of the heap that has the depot.
   constexpr explicit Depot(OwnedSuperblocks<C>& superblocks)
-      : DepotRecord(superblocks.freed_by_others().bytes()), superblocks_(&superblocks) {}
+      : DepotRecord(superblocks.freed_by_others().bytes_field()), superblocks_(&superblocks) {}
 
   // Adds a list, whose `count` is an upper bound of its length, and neither 0 nor above 65,535.
   // `shares`: other threads may take it, unless the private stacks have room.

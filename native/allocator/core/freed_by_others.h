@@ -94,14 +94,18 @@ class FreedByOthers {
       }
     }
   }
-  // The bytes of all lists. Atomic.
-  [[nodiscard]] constexpr const std::size_t* bytes() const { return &bytes_; }
+  // The bytes of all lists.
+  [[nodiscard]] std::size_t bytes() const { return __atomic_load_n(&bytes_, __ATOMIC_RELAXED); }
+  // Where they are counted. Atomic.
+  [[nodiscard]] constexpr const std::size_t* bytes_field() const { return &bytes_; }
   // In the child of a fork: another thread may have been between a change of a list and its count.
   void count_again() {
-    bytes_ = 0;
+    std::size_t bytes = 0;
     for (std::size_t number = kFirstClass; number < Classes::kCount; ++number) {
-      bytes_ += count_of(words_[number - kFirstClass]) * Classes::bytes(number);
+      bytes +=
+          count_of(__atomic_load_n(&words_[number - kFirstClass], __ATOMIC_RELAXED)) * Classes::bytes(number);
     }
+    __atomic_store_n(&bytes_, bytes, __ATOMIC_RELAXED);
   }
   // Tells a reader in another process where the lists are.
   constexpr void describe(HeapLayout& layout) const {

@@ -115,7 +115,7 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
       freed.open(*pool_);
       pool_->join(depot_);
     } else if (++refills_without_ % kMissesPerLook == 0 &&
-               *freed.bytes() > FreedByOthers<C>::limit(*pool_) / 2) {  // of classes that are not needed
+               freed.bytes() > FreedByOthers<C>::limit(*pool_) / 2) {  // of classes that are not needed
       freed.take_all([this](BlockChain other) { return_list(other); });
     }
     return false;

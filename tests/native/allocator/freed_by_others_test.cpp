@@ -43,7 +43,7 @@ TEST_F(FreedByOthersTest, TheLatestBlockComesFirstAndAllAreTakenAtOnce) {
   ASSERT_TRUE(lists.add(pool, kNumber, &blocks[0]));
   ASSERT_TRUE(lists.add(pool, kNumber, &blocks[1]));
   ASSERT_TRUE(lists.add(pool, Lists::kFirstClass, &blocks[2]));
-  EXPECT_EQ(*lists.bytes(), 32 * kKiB + Lists::Classes::bytes(Lists::kFirstClass));
+  EXPECT_EQ(lists.bytes(), 32 * kKiB + Lists::Classes::bytes(Lists::kFirstClass));
   const BlockChain taken = lists.take(kNumber);
   EXPECT_EQ(taken.count, 2U);
   EXPECT_EQ(taken.first, &blocks[1]);
@@ -51,7 +51,7 @@ TEST_F(FreedByOthersTest, TheLatestBlockComesFirstAndAllAreTakenAtOnce) {
   EXPECT_EQ(blocks[0].next, nullptr);
   EXPECT_EQ(lists.take(kNumber).first, nullptr);
   EXPECT_EQ(lists.take(Lists::kFirstClass).first, &blocks[2]);
-  EXPECT_EQ(*lists.bytes(), 0U);
+  EXPECT_EQ(lists.bytes(), 0U);
 }
 
 TEST_F(FreedByOthersTest, AllHeapsTogetherKeepFourMegabytes) {
@@ -63,21 +63,21 @@ TEST_F(FreedByOthersTest, AllHeapsTogetherKeepFourMegabytes) {
       ++added;
     }
     const std::size_t share = (std::size_t{4} << 20U) / heaps;
-    EXPECT_LE(*lists.bytes(), share);
-    EXPECT_GT(*lists.bytes(), share - 16 * kKiB);
+    EXPECT_LE(lists.bytes(), share);
+    EXPECT_GT(lists.bytes(), share - 16 * kKiB);
     lists.take(kNumber);
     EXPECT_TRUE(lists.add(pool, kNumber, &blocks[999]));
     lists.take_all([](BlockChain) {});
-    EXPECT_EQ(*lists.bytes(), 0U);
+    EXPECT_EQ(lists.bytes(), 0U);
   }
 }
 
 TEST_F(FreedByOthersTest, TheirBytesCanBeCountedAgain) {
   lists.add(pool, kNumber, &blocks[0]);
   lists.add(pool, Lists::kFirstClass, &blocks[1]);
-  const std::size_t before = *lists.bytes();
+  const std::size_t before = lists.bytes();
   lists.count_again();
-  EXPECT_EQ(*lists.bytes(), before);
+  EXPECT_EQ(lists.bytes(), before);
 }
 
 TEST_F(FreedByOthersTest, ALookAtThemPutsThemBack) {
@@ -94,9 +94,9 @@ TEST_F(FreedByOthersTest, ALookAtThemPutsThemBack) {
     }
   });
   EXPECT_EQ(seen.size(), 5U);
-  EXPECT_EQ(*lists.bytes(), 6 * 16 * kKiB);
+  EXPECT_EQ(lists.bytes(), 6 * 16 * kKiB);
   EXPECT_EQ(lists.take(kNumber).count, 6U);
-  EXPECT_EQ(*lists.bytes(), 0U);
+  EXPECT_EQ(lists.bytes(), 0U);
 }
 
 // `heap` allocates, and `other` frees.
