@@ -20,6 +20,16 @@ struct BlockChain {
   std::size_t count = 0;
 };
 
+// Linked blocks as one word, which threads exchange: 16 bits of length, 48 of address; 0: none.
+inline constexpr unsigned kChainLengthShift = 48;
+static_assert(kAddressLimit == std::size_t{1} << kChainLengthShift);
+inline std::uint64_t pack(BlockChain list) {
+  return std::uint64_t{list.count} << kChainLengthShift | reinterpret_cast<std::uintptr_t>(list.first);
+}
+inline BlockChain unpack(std::uint64_t word) {
+  return {reinterpret_cast<Block*>(word % kAddressLimit), word >> kChainLengthShift};
+}
+
 // Returns whether a block of the superblock begins at `address`. In granules of 16 bytes, with r =
 // ⌈2³²/size⌉: the low half of offset·r is at most the offset, and so below 2¹⁶, for a multiple of
 // the size, and at least r > 2¹⁶ for everything else.

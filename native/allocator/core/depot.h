@@ -151,15 +151,6 @@ class Depot : public DepotRecord {
     Block* next;
     std::uint64_t below;
   };
-  static constexpr unsigned kCountShift = 48;
-  static_assert(kAddressLimit == std::size_t{1} << kCountShift);
-
-  static std::uint64_t pack(BlockChain list) {
-    return std::uint64_t{list.count} << kCountShift | reinterpret_cast<std::uintptr_t>(list.first);
-  }
-  static BlockChain unpack(std::uint64_t reference) {
-    return {reinterpret_cast<Block*>(reference % kAddressLimit), reference >> kCountShift};
-  }
   static std::uint64_t& below(std::uint64_t reference) {
     return reinterpret_cast<FirstBlock*>(unpack(reference).first)->below;
   }

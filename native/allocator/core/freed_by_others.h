@@ -9,14 +9,9 @@
 //     free() in any thread                    refill() in the heap's thread
 //     adds a block by compare-and-swap ──►    takes the whole list by an exchange with 0
 //
-//      63      48 47                     0
-//     ┌──────────┬────────────────────────┐
-//     │ length   │ address of first block │    a list's word; 0: no blocks
-//     └──────────┴────────────────────────┘
-//
-// Only add() and put_back() add blocks, and taking removes all of them. So if the word has changed and
-// changed back between a read and the compare-and-swap, its first block is again the first, and the
-// link to it is right (no ABA problem).
+// Each list is one word (pack() in carving.h). Only add() and put_back() add blocks, and taking
+// removes all of them. So if the word has changed and changed back between a read and the
+// compare-and-swap, its first block is again the first, and the link to it is right (no ABA problem).
 //
 // A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold some
 // 4 MiB, and other threads empty them together with the depot. They are open only while the heap's
@@ -62,7 +57,7 @@ class FreedByOthers {
       return false;
     }
     __atomic_add_fetch(&bytes_, size, __ATOMIC_RELAXED);
-    push(number, block, block, 1);
+    push(number, {block, 1}, block);
     return true;
   }
   // Any thread: takes all blocks of a class.
@@ -71,9 +66,9 @@ class FreedByOthers {
     if (__atomic_load_n(&word, __ATOMIC_SEQ_CST) == 0) {
       return {};
     }
-    const std::uint64_t taken = __atomic_exchange_n(&word, 0, __ATOMIC_SEQ_CST);
-    __atomic_sub_fetch(&bytes_, count_of(taken) * Classes::bytes(number), __ATOMIC_RELAXED);
-    return {first_of(taken), count_of(taken)};
+    const BlockChain taken = unpack(__atomic_exchange_n(&word, 0, __ATOMIC_SEQ_CST));
+    __atomic_sub_fetch(&bytes_, taken.count * Classes::bytes(number), __ATOMIC_RELAXED);
+    return taken;
   }
   // Any thread: takes all lists, and calls f(list) for each.
   template <class F>
@@ -102,8 +97,8 @@ class FreedByOthers {
   void count_again() {
     std::size_t bytes = 0;
     for (std::size_t number = kFirstClass; number < Classes::kCount; ++number) {
-      bytes +=
-          count_of(__atomic_load_n(&words_[number - kFirstClass], __ATOMIC_RELAXED)) * Classes::bytes(number);
+      const std::uint64_t word = __atomic_load_n(&words_[number - kFirstClass], __ATOMIC_RELAXED);
+      bytes += unpack(word).count * Classes::bytes(number);
     }
     __atomic_store_n(&bytes_, bytes, __ATOMIC_RELAXED);
   }
@@ -116,19 +111,16 @@ class FreedByOthers {
  private:
   static constexpr std::size_t kAllBytes = 4 * 1024 * 1024;  // of all heaps
   static constexpr std::size_t kMaxBytes = 2 * 1024 * 1024;  // of one heap
-  static constexpr unsigned kCountShift = 48;
-  static_assert(kAddressLimit == std::size_t{1} << kCountShift);
 
-  static Block* first_of(std::uint64_t word) { return reinterpret_cast<Block*>(word % kAddressLimit); }
-  static std::size_t count_of(std::uint64_t word) { return word >> kCountShift; }
-
-  void push(std::size_t number, Block* first, Block* last, std::size_t count) {
+  // Adds linked blocks, from `list.first` to `last`.
+  void push(std::size_t number, BlockChain list, Block* last) {
     std::uint64_t& word = words_[number - kFirstClass];
     std::uint64_t seen = __atomic_load_n(&word, __ATOMIC_RELAXED);
     std::uint64_t wanted = 0;
     do {
-      last->next = first_of(seen);
-      wanted = (count_of(seen) + count) << kCountShift | reinterpret_cast<std::uintptr_t>(first);
+      const BlockChain before = unpack(seen);
+      last->next = before.first;
+      wanted = pack({list.first, before.count + list.count});
     } while (!__atomic_compare_exchange_n(&word, &seen, wanted, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
   }
   void put_back(std::size_t number, BlockChain list) {
@@ -137,7 +129,7 @@ class FreedByOthers {
       last = last->next;
     }
     __atomic_add_fetch(&bytes_, list.count * Classes::bytes(number), __ATOMIC_RELAXED);
-    push(number, list.first, last, list.count);
+    push(number, list, last);
   }
 
   // On cache lines of their own, because other threads write to them.

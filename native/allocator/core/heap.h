@@ -46,8 +46,8 @@
 //
 // One remote free, of a block whose superblock's tag names another heap:
 //   1. free() adds the block to a batch. There is a small table of batches, each for one
-//      superblock. Where the table has no batch of the block's superblock, free_remote_slow() begins one.
-//      But a block above 4 KiB goes to a list of the heap that allocated it, while these lists are
+//      superblock. Where the table has no batch of the block's superblock, free_remote_slow() begins
+//      one. But a block above 4 KiB goes to a list of the heap that allocated it, while these lists are
 //      open and not full, and is handed out again from there.
 //   2. A batch is sent when it holds 8 KiB of blocks, when another superblock needs its entry in
 //      the table, and in drain_remote(). Sending links its blocks into the superblock's remote
@@ -78,8 +78,9 @@
 //     queues, add to and take its lists of blocks freed by others, take the shared lists of its depot
 //     and its cached spans, and, under its lock, reclaim and return blocks for it.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
-//     depot, in a list of blocks freed by others, in a batch, in a remote queue, in quarantine (hardened builds, C::kSecure), in its
-//     superblock's free list, on a purged page, or not carved yet.
+//     depot, in a list of blocks freed by others, in a batch, in a remote queue, in quarantine
+//     (hardened builds, C::kSecure), in its superblock's free list, on a purged page, or not carved
+//     yet.
 //   - Locks are taken in this order: a heap's, then the pool's. No thread holds the locks of two
 //     heaps, except during a fork.
 //   - In a process with one thread all tags name heap 0, whose number is 0, and no lock is taken
