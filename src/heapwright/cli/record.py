@@ -173,14 +173,9 @@ def run(args: argparse.Namespace) -> int:
     for process in recording.processes:
         if process.warning and (process.packed.lost_events or process.packed.lost_bytes):
             warn(f"{process.trace}: {process.warning}")
-    for line in dict.fromkeys(f"{p.name}: {p.warning}" for p in recording.processes if _is_missing(p)):
+    for line in dict.fromkeys(f"{p.name}: {p.warning}" for p in recording.processes if p.unseen):
         warn(line)
     return recording.status
-
-
-def _is_missing(process: RecordedProcess) -> bool:
-    """Whether the recorder cannot see the process's malloc, although it ran in the process."""
-    return not process.packed.allocations and process.warning.startswith("nothing is recorded")
 
 
 def _warn_if_thinned(args: argparse.Namespace, processes: Sequence[RecordedProcess]) -> None:

@@ -66,6 +66,7 @@ class RecordedProcess:
         name: the program as the user calls it, which may be a link to the file; empty if unknown.
         packed: counts of the trace.
         warning: one line about lost events, or why there are none; or empty.
+        unseen: whether the recorder ran in the process, but cannot see the calls of its malloc.
     """
 
     trace: Path
@@ -76,6 +77,7 @@ class RecordedProcess:
     name: str
     packed: Packed
     warning: str
+    unseen: bool = False
 
 
 @dataclass
@@ -432,6 +434,7 @@ def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProce
     if pid in running and packed.cut_short:  # nothing has killed it
         warning = f"process {pid} still runs; its trace ends here"
     obstacle = None if packed.allocations or not file else find_obstacle(file)
-    if obstacle is not None and obstacle.certain:  # a script or another program has started it
+    unseen = obstacle is not None and obstacle.certain
+    if obstacle is not None and unseen:  # a script or another program has started it
         warning = f"nothing is recorded: {obstacle.reason}"
-    return RecordedProcess(name, raw_bytes, pid, parent, file, program, packed, warning)
+    return RecordedProcess(name, raw_bytes, pid, parent, file, program, packed, warning, unseen)
