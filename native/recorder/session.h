@@ -59,7 +59,7 @@ enum class WindowState : std::uint32_t { kNone, kBefore, kOpening, kOpen, kClosi
 
 enum class State : std::uint32_t { kNone, kBeginning, kRecording, kStopped };
 
-// What a thread that is being created needs to begin.
+// The beginning of a new thread: its creator fills it in, and the thread reads it.
 struct ThreadStart {
   void* (*routine)(void*);
   void* argument;

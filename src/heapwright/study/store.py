@@ -91,7 +91,7 @@ def trace_folder(path: Path) -> Path:
     return path.with_name(f"{path.name}.traces")
 
 
-_MAX_PATH = 504  # bytes: SQLite's limit of 512, less what it appends to the name
+_MAX_PATH = 504  # bytes: SQLite's limit of 512, less the suffix that it appends
 FOLDERS = (reference_folder, trace_folder)
 
 

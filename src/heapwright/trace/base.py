@@ -118,7 +118,7 @@ def find_base(program: ProgramMeasurement, as_recorded: Sequence[ReplayRun]) -> 
 
 
 def base_error(base: Mapping[str, float], as_recorded: Sequence[ReplayRun], info: Info) -> float | None:
-    """Compares the base of peak resident memory with what the recorder saw outside malloc.
+    """Compares the base of peak resident memory with the memory outside malloc in the recording.
 
     A replay that needs more memory than the recorded malloc had in the program makes the base too small.
 
