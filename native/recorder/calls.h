@@ -18,6 +18,7 @@
 
 #include "record.h"
 #include "system.h"
+#include "touched.h"
 
 namespace heapwright::recorder {
 
@@ -39,6 +40,9 @@ class MallocWatch {
     count_failure();
   } else if (call.size >= kLarge && recording()) {
     session->large.insert(call.block, call.size);
+    if (call.kind == Tag::kMalloc) {
+      mark_resident_pages(const_cast<void*>(call.block), call.size);
+    }
   }
   self.last_block = call.block;
 }
@@ -121,7 +125,7 @@ template <class F>
   return const_cast<void*>(call.block);
 }
 
-// Records the free of a block that may be large, with the number of its bytes that are resident.
+// Records the free of a block that may be large, with the number of its bytes that were touched.
 //
 // kind           kFree or kFreeSized
 // block          the block, not yet freed
@@ -132,7 +136,7 @@ template <class F>
   Call call{.kind = kind, .block = block};
   const std::size_t size = recording() ? session->large.remove(block) : 0;
   if (size != 0) {
-    call.touched = resident_part(reinterpret_cast<std::uintptr_t>(block), size);
+    call.touched = touched_part(reinterpret_cast<std::uintptr_t>(block), size);
   }
   if (borrow_writer) {
     record_borrowed(self, call);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "system.h"
+#include "touched.h"
 
 namespace heapwright::recorder {
 

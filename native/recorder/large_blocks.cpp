@@ -1,10 +1,5 @@
 #include "large_blocks.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <algorithm>
-
 namespace heapwright::recorder {
 
 std::atomic<std::uint16_t> large_filter[kFilterCounters];
@@ -53,25 +48,6 @@ std::size_t LargeBlocks::remove(const void* block) {
     }
   }
   return 0;
-}
-
-std::size_t resident_part(std::uintptr_t address, std::size_t size) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  std::uintptr_t at = address & ~(page - 1);
-  const std::uintptr_t end = address + size;
-  std::size_t pages = 0;
-  while (at < end) {
-    unsigned char in[1024];
-    const std::size_t count = std::min<std::size_t>(sizeof(in), (end - at + page - 1) / page);
-    if (mincore(reinterpret_cast<void*>(at), count * page, in) != 0) {
-      break;  // a part of it is no longer mapped
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      pages += in[i] & 1U;
-    }
-    at += count * page;
-  }
-  return std::min(pages * page, size);
 }
 
 }  // namespace heapwright::recorder

@@ -1,6 +1,6 @@
 // A table of the live large blocks. When one is freed, the recorder records how many of its bytes
-// are resident: programs often touch only a part of a large block, and a replay that touched all of
-// it would need more memory.
+// were touched (touched.h): programs often touch only a part of a large block, and a replay that
+// touched all of it would need more memory.
 //
 // The table has a fixed size and no locks. A thread takes an entry by exchanging its address. The
 // size of an entry is valid for the threads that allocate and free the block, because the free
@@ -61,8 +61,5 @@ class LargeBlocks {
   // kFree, and this ends a search in vain.
   std::atomic<std::size_t> probes_;
 };
-
-// Returns how many bytes of a block are resident, counted in whole pages.
-std::size_t resident_part(std::uintptr_t address, std::size_t size);
 
 }  // namespace heapwright::recorder

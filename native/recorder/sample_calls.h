@@ -12,6 +12,7 @@
 
 #include "sampling.h"
 #include "system.h"
+#include "touched.h"
 
 namespace heapwright::recorder {
 
@@ -62,6 +63,9 @@ template <class F>
   } else if (!in_pool(block)) {
     const InRecorder in_recorder(self);
     on_chosen(self, kind, block, size, alignment_log2, level);
+    if (kind == Tag::kMalloc && size >= kLarge) {
+      mark_resident_pages(block, size);
+    }
   }
   return block;
 }

@@ -7,6 +7,7 @@
 #include "blocks.h"
 #include "real.h"
 #include "system.h"
+#include "touched.h"
 #include "window.h"
 
 namespace heapwright::recorder {
@@ -257,7 +258,7 @@ bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& ob
   Call call{.kind = kind, .block = block, .level = object.level, .ticks = sample_self.ticks()};
   if (object.size >= kLarge) {
     (void)session->large.remove(block);
-    call.touched = resident_part(reinterpret_cast<std::uintptr_t>(block), object.size);
+    call.touched = touched_part(reinterpret_cast<std::uintptr_t>(block), object.size);
   }
   if (sampling.windowed) {
     check_window(self);

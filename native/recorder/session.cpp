@@ -14,6 +14,7 @@
 #include "resident.h"
 #include "sampling.h"
 #include "system.h"
+#include "touched.h"
 
 namespace heapwright::recorder {
 

@@ -194,6 +194,17 @@ static void large(void) {
   kept = b;
 }
 
+/* Fills a block, and uses a quarter of the next block, which is in the same memory. */
+static void reused(void) {
+  char* a = malloc(100u << 10);
+  kept = malloc(16); /* keeps the memory from being given back */
+  memset(a, 1, 100u << 10);
+  free(a);
+  a = malloc(100u << 10);
+  memset(a, 2, 25u << 10);
+  free(a);
+}
+
 /* Closes all open files, as daemons do, and reuses their descriptors. */
 static void closes(const char* path) {
   void* a = malloc(base + 1);
@@ -248,6 +259,7 @@ int main(int count, char** words) {
   if (strcmp(case_name, "library") == 0) library(path);
   if (strcmp(case_name, "phases") == 0) phases();
   if (strcmp(case_name, "large") == 0) large();
+  if (strcmp(case_name, "reused") == 0) reused();
   if (strcmp(case_name, "closes") == 0) closes(path);
   if (strcmp(case_name, "endless") == 0) endless(path);
   if (strcmp(case_name, "many") == 0) {

@@ -216,6 +216,16 @@ def test_how_much_of_large_blocks_was_used(cases: Path, tmp_path: Path) -> None:
     assert abs(live.values[1] - (8 << 20)) <= slack
 
 
+@pytest.mark.parametrize("options", [(), ("--sample", "1")])
+def test_how_much_of_a_block_in_reused_memory_was_used(options: tuple[str, ...], cases: Path, tmp_path: Path) -> None:
+    """Its pages are resident, used or not: the block before it has filled them."""
+    trace = only(recorded(tmp_path, cases, "reused", options=options))
+    touched = [e.values[1] for e in trace.events if e.kind == "free" and len(e.values) > 1]
+    assert len(touched) == 2
+    assert touched[0] >= 100 << 10
+    assert (25 << 10) <= touched[1] <= (36 << 10)
+
+
 def test_closing_all_files_does_not_stop_it(cases: Path, tmp_path: Path) -> None:
     """And the program's own files, which may get the recorder's old number, stay as they are."""
     (tmp_path / "own").touch()

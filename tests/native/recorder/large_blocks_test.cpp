@@ -2,8 +2,6 @@
 #include "recorder/large_blocks.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <map>
@@ -75,23 +73,6 @@ TEST(LargeBlocks, ASearchInVainIsShortAfterManyBlocks) {
     }
   }
   EXPECT_LT(table->probes(), 32U);
-}
-
-TEST(LargeBlocks, ResidentPartCountsTouchedPages) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  constexpr std::size_t kPages = 3000;
-  void* const memory =
-      mmap(nullptr, kPages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  madvise(memory, kPages * page, MADV_NOHUGEPAGE);
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  EXPECT_EQ(resident_part(address, kPages * page), 0U);
-  for (std::size_t i = 0; i < kPages; i += 3) {
-    static_cast<char*>(memory)[i * page] = 1;
-  }
-  EXPECT_EQ(resident_part(address, kPages * page), kPages / 3 * page);
-  EXPECT_EQ(resident_part(address + 16, 100), 100U);
-  munmap(memory, kPages * page);
 }
 
 }  // namespace
