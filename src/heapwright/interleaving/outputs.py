@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 
 class OutputCheck:
     """The reference's output for each input, as digests, and whether it is the same in every run.
@@ -12,6 +14,7 @@ class OutputCheck:
 
     def __init__(self) -> None:
         self._reference: dict[str, str] = {}
+        self._seen: Counter[str] = Counter()
         self._unstable: set[str] = set()
 
     def learn(self, input_: str, digest: str) -> bool:
@@ -24,10 +27,15 @@ class OutputCheck:
         Returns:
             Whether this run is the first to show that the output is unstable.
         """
+        self._seen[input_] += 1
         if not digest or digest == self._reference.setdefault(input_, digest) or input_ in self._unstable:
             return False
         self._unstable.add(input_)
         return True
+
+    def seen(self, input_: str) -> int:
+        """How many runs of the reference were taken in."""
+        return self._seen[input_]
 
     def changed(self, input_: str, digest: str) -> bool:
         """Whether a candidate's output differs from the reference's where that is stable and known.
