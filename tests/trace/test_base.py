@@ -202,6 +202,40 @@ def test_a_base_that_misses_the_program_is_said(tmp_path: Path) -> None:
         assert ("more than malloc had in the measured program" in done.stderr) is missed, done.stderr
 
 
+THREADS = """#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+static void* maps(void* unused) {
+  for (int at = 0; at < 3000; at++) munmap(mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096);
+  void* block = malloc(9999);
+  free(memset(block, 1, 9999));
+  return unused;
+}
+int main(void) {
+  pthread_t thread[2];
+  for (int at = 0; at < 2; at++) pthread_create(&thread[at], NULL, maps, NULL);
+  for (int at = 0; at < 2; at++) pthread_join(thread[at], NULL);
+}
+"""
+
+
+def test_threads_that_the_meter_stops_often_are_said(tmp_path: Path) -> None:
+    """By `measure`, and by `replay --base`; with '--meter poll' nothing is stopped."""
+    (tmp_path / "t.c").write_text(THREADS)
+    command = str(tmp_path / "t")
+    subprocess.run(["gcc", "-O1", "-fno-builtin", "-pthread", "-o", command, tmp_path / "t.c"], check=True)
+    trace = recorded(tmp_path, command)
+    for meter in ("notify", "poll"):
+        words = ("--meter", meter, "--json", str(tmp_path / "m.json"), "--", command)
+        done = heapwright("measure", "-q", *words)
+        replayed = heapwright("replay", trace, "-q", "--base", tmp_path / "m.json")
+        if "cannot" in done.stderr:
+            pytest.skip("this machine has no such back end")
+        assert ("stopped the program's threads at many mapping calls" in done.stderr) is (meter == "notify")
+        assert ("with many stops of the program's threads" in replayed.stderr) is (meter == "notify")
+
+
 def test_words_that_are_not_utf_8_can_be_read_again(tmp_path: Path) -> None:
     measured = {"command": ["prog", "\udcff"], "summary": {"peak_rss_bytes": {"median": 5.0}}}
     (tmp_path / "m.json").write_text(json.dumps(measured))

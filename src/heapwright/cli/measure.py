@@ -149,6 +149,12 @@ def _summary(runs: list[Run]) -> dict[str, Summary | None]:
     return {m: summarise(v) if v else None for m, v in values.items()}
 
 
+def _was_disturbed(run: Run) -> bool:
+    from heapwright.measure.meter import disturbs_threads
+
+    return disturbs_threads(run.meter, run.max_threads, run.metrics["mapping_calls"], run.metrics["wall_s"])
+
+
 def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list[Outcome]], failed: str) -> None:
     """Show and write the runs that were made.
 
@@ -163,6 +169,11 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
     for warning in dict.fromkeys(w for found in runs.values() for r in found for w in r.warnings):
         warn(warning)
+    if any(_was_disturbed(run) for found in runs.values() for run in found):
+        warn(
+            "the meter stopped the program's threads at many mapping calls, so they met at other times: its memory may"
+            " differ by some percent. '--meter poll' stops none, but tells no mapping calls and no peak_heap"
+        )
     if workload.file.server is not None:
         inputs = [[r.metrics for r in found] for found in runs.values()]
         for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs)]):

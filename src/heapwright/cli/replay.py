@@ -46,7 +46,7 @@ def add_parser(verbs: Any) -> None:
         type=Path,
         metavar="FILE",
         help="predict the program's memory too, from the JSON of 'heapwright measure' of the program on its own malloc"
-        " with nothing set, measured with the same --massif",
+        " with nothing set, measured with the same --massif, and with --meter poll if it has threads",
     )
     add_measuring_options(parser)
     add_output_options(parser)
@@ -120,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
         base: dict[str, float] | None = None
         if measured is not None:
             _warn_of_another(measured.command, ready.operations.executable)
+            _warn_of_stops(measured, ready.operations.threads)
             as_recorded = replay_as_recorded(ready, options, args.touch, args.runs)
             base = find_base(measured, as_recorded)
             _warn_of_error(base, measured, as_recorded, args.trace)
@@ -141,6 +142,18 @@ def _warn_of_another(measured: list[str], recorded: str) -> None:
     found = os.path.realpath(shutil.which(measured[0]) or measured[0]) if measured else ""
     if recorded and found != os.path.realpath(recorded):
         warn(f"--base is of {found}, and the recording of {recorded}: the prediction holds if the one runs the other")
+
+
+def _warn_of_stops(measured: ProgramMeasurement, threads: int) -> None:
+    """Warn if the meter's stops changed when the program's threads met, and so its memory and all predictions."""
+    from heapwright.measure.meter import disturbs_threads
+
+    calls, wall = measured.value("mapping_calls"), measured.value("wall_s")
+    if disturbs_threads(measured.meter or "poll", threads, calls, wall):
+        warn(
+            "--base was measured with many stops of the program's threads, and its memory without them may differ by"
+            " some percent: measure with '--meter poll'"
+        )
 
 
 def _warn_of_error(

@@ -7,6 +7,7 @@ JSON file. This module decodes that file into typed structures. `streams` reads 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -33,6 +34,8 @@ from heapwright.platforms import INSIDE
 SERIES_POINTS = 240  # of memory over time, enough for a picture
 CHECKPOINT_S = 60  # how often the report of a bounded run is written while it runs
 _END_GRACE_S = 10
+# With 1,600 to 3,000 stops a second the memory of programs with threads was 4 to 5 % lower (docs/meter.md, back ends).
+MANY_STOPS_PER_S = 500
 _PARTS_INTERVAL_MS = 2  # short, so that polling does not miss the peak of a short program
 
 
@@ -102,6 +105,18 @@ def least_intrusive_backend(backend: str, metrics: Collection[str], massif: bool
     if backend != "auto" or massif or any(METRICS[m].needs_stops for m in metrics):
         return backend
     return "poll"
+
+
+def disturbs_threads(meter: str, threads: int | None, calls: float | None, wall_s: float | None) -> bool:
+    """Return whether the meter stopped the threads of a program so often that its memory may differ from that without.
+
+    Args:
+        meter: the back end.
+        threads: how many the program had at once; None if unknown.
+        calls: mapping calls of the run.
+        wall_s: its wall time in seconds.
+    """
+    return meter != "poll" and (threads or 1) > 1 and (calls or 0.0) > MANY_STOPS_PER_S * (wall_s or math.inf)
 
 
 def stops_for_massif(massif: bool, massif_by: str) -> bool:

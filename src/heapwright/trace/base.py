@@ -42,11 +42,13 @@ class ProgramMeasurement(msgspec.Struct):
         command: the program and its arguments.
         summary: metric → statistics over the runs; None where it was not measured.
         inputs: the inputs of a workload file; none for a command.
+        meter: the meter's back end; empty if the file does not tell.
     """
 
     command: list[str]
     summary: dict[str, dict[str, float] | None]
     inputs: dict[str, Any] = {}
+    meter: str = ""
 
     def value(self, metric: str) -> float | None:
         """Returns the median over the runs; None if it was not measured."""
