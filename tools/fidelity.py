@@ -128,7 +128,8 @@ def run_program(program: Program, config: Config, folder: Path) -> dict[str, flo
     if program.name in sample_servers.LOADS:
         found = sample_servers.run_program(program, env, folder)
         return {"peak_rss_bytes": found["peak"], "mean_rss_bytes": found["mean"], "cpu_s": found["cpu"]}
-    ran = run_metered(program.command, MeterOptions(), env=env, cwd=folder)
+    options = MeterOptions(backend="poll")  # stops no thread: docs/meter.md, back ends
+    ran = run_metered(program.command, options, env=env, cwd=folder)
     if ran.exit_code:
         return {}
     mean, cpu = mean_over_cpu(program.command, env, folder)

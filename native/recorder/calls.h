@@ -39,10 +39,8 @@ class MallocWatch {
   if (call.block == nullptr) {
     count_failure();
   } else if (call.size >= kLarge && recording()) {
-    session->large.insert(call.block, call.size);
-    if (call.kind == Tag::kMalloc) {
-      mark_resident_pages(const_cast<void*>(call.block), call.size);
-    }
+    const bool exact = call.is_new && begin_touching(const_cast<void*>(call.block), call.size);
+    session->large.insert(call.block, {call.size, exact});
   }
   self.last_block = call.block;
 }
@@ -73,14 +71,17 @@ template <class F>
 
 // malloc and calloc.
 //
+// kContent   the block may have content, though it is no calloc's
 // kind       kMalloc or kCalloc
 // size       bytes the program asks for; for calloc the product
 // real_call  calls the real function, and returns the block or nullptr
-template <class F>
+template <bool kContent = false, class F>
 [[gnu::always_inline]] inline void* on_alloc(Tag kind, std::size_t size, F real_call) {
   ThreadState& self = self_state;
+  const bool is_new = !kContent && kind == Tag::kMalloc;
   if (HEAPWRIGHT_UNLIKELY(self.location != Location::kProgram)) {
-    return on_alloc_slow(self, Call{.kind = kind, .block = nullptr, .size = size}, real_call);
+    return on_alloc_slow(self, Call{.kind = kind, .block = nullptr, .size = size, .is_new = is_new},
+                         real_call);
   }
   self.location = Location::kAllocator;
   compiler_barrier();
@@ -92,7 +93,7 @@ template <class F>
     record<true>(self, kind, block, size);
   }
   if (HEAPWRIGHT_UNLIKELY(block == nullptr || size >= kLarge)) {
-    finish_alloc(self, Call{.kind = kind, .block = block, .size = size});
+    finish_alloc(self, Call{.kind = kind, .block = block, .size = size, .is_new = is_new});
   }
   self.last_block = block;
   compiler_barrier();
@@ -102,13 +103,14 @@ template <class F>
 
 // memalign and its variants, and aligned operator new.
 //
+// kContent   as for on_alloc()
 // alignment  bytes, as the caller gave it
 // size       bytes the program asks for
 // real_call  calls the real function, and returns the block or nullptr
-template <class F>
+template <bool kContent = false, class F>
 [[gnu::always_inline]] inline void* on_aligned_alloc(std::size_t alignment, std::size_t size, F real_call) {
   ThreadState& self = self_state;
-  Call call{.kind = Tag::kMalloc, .block = nullptr, .size = size};
+  Call call{.kind = Tag::kMalloc, .block = nullptr, .size = size, .is_new = !kContent};
   call.alignment_log2 = alignment <= 1 ? 0 : static_cast<int>(std::bit_width(alignment - 1));
   if (self.location != Location::kProgram) {
     return on_alloc_slow(self, call, real_call);
@@ -134,9 +136,9 @@ template <class F>
                                                            bool borrow_writer) {
   const sys::KeepErrno keep;
   Call call{.kind = kind, .block = block};
-  const std::size_t size = recording() ? session->large.remove(block) : 0;
-  if (size != 0) {
-    call.touched = touched_part(reinterpret_cast<std::uintptr_t>(block), size);
+  const LargeBlock large = recording() ? session->large.remove(block) : LargeBlock{};
+  if (large.size != 0) {
+    call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), large.size, large.exact);
   }
   if (borrow_writer) {
     record_borrowed(self, call);
@@ -200,7 +202,7 @@ template <class F>
 template <class F>
 [[gnu::always_inline]] inline void* on_realloc(ThreadState& self, void* block, std::size_t size,
                                                bool borrow_writer, F real_call) {
-  std::size_t large = 0;
+  LargeBlock large;
   void* moved = nullptr;
   {
     const InRecorder in_recorder(self);
@@ -232,7 +234,7 @@ template <class F>
   record_realloc_failed(self, size == 0, borrow_writer);
   if (size != 0) {
     count_failure();
-    if (large != 0 && recording()) {
+    if (large.size != 0 && recording()) {
       session->large.insert(block, large);
     }
   }

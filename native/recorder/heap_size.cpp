@@ -141,7 +141,8 @@ bool HeapGauge::measure(const LargeBlocks& blocks, HeapSize& size) {
   for (unsigned i = 0; i < count_; ++i) {
     size.resident += resident_part(heaps_[i].begin, heaps_[i].end - heaps_[i].begin);
   }
-  blocks.each([&](std::uintptr_t address, std::size_t bytes) {
+  blocks.each([&](std::uintptr_t address, LargeBlock large) {
+    const std::size_t bytes = large.size;
     const std::size_t resident = resident_part(address, bytes);
     size.untouched += bytes - resident;
     if (!contains(address)) {

@@ -12,7 +12,7 @@ std::atomic<std::uint16_t>& filter_counter(std::uintptr_t address) {
 
 }  // namespace
 
-void LargeBlocks::insert(const void* block, std::size_t size) {
+void LargeBlocks::insert(const void* block, LargeBlock large) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::size_t begin = first(address);
   for (std::size_t i = 0; i < kMaxProbes; ++i) {
@@ -20,7 +20,7 @@ void LargeBlocks::insert(const void* block, std::size_t size) {
     std::uintptr_t there = entry.address.load(std::memory_order_relaxed);
     if (there <= kRemoved &&
         entry.address.compare_exchange_strong(there, address, std::memory_order_acq_rel)) {
-      entry.size.store(size, std::memory_order_relaxed);
+      entry.size.store(large.size | (large.exact ? kExact : 0), std::memory_order_relaxed);
       std::size_t probes = probes_.load(std::memory_order_relaxed);
       while (probes <= i && !probes_.compare_exchange_weak(probes, i + 1, std::memory_order_relaxed)) {
       }
@@ -30,7 +30,7 @@ void LargeBlocks::insert(const void* block, std::size_t size) {
   }
 }
 
-std::size_t LargeBlocks::remove(const void* block) {
+LargeBlock LargeBlocks::remove(const void* block) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::size_t begin = first(address);
   const std::size_t count = probes();
@@ -44,10 +44,10 @@ std::size_t LargeBlocks::remove(const void* block) {
       const std::size_t size = entry.size.load(std::memory_order_relaxed);
       entry.address.store(kRemoved, std::memory_order_release);
       filter_counter(address).fetch_sub(1, std::memory_order_relaxed);
-      return size;
+      return {size & ~kExact, (size & kExact) != 0};
     }
   }
-  return 0;
+  return {};
 }
 
 }  // namespace heapwright::recorder

@@ -26,20 +26,26 @@ extern std::atomic<std::uint16_t> large_filter[kFilterCounters];
   return large_filter[page % kFilterCounters].load(std::memory_order_relaxed) != 0;
 }
 
+struct LargeBlock {
+  std::size_t size = 0;  // in bytes
+  bool exact = false;    // its resident pages are those that the program has touched
+};
+
 class LargeBlocks {
  public:
-  void insert(const void* block, std::size_t size);
-  // Removes a block. Returns its size in bytes, or 0 if it is not in the table.
-  std::size_t remove(const void* block);
+  void insert(const void* block, LargeBlock large);
+  // Removes a block. Returns a size of 0 if it is not in the table.
+  LargeBlock remove(const void* block);
   // Returns how many entries remove() looks at, at most.
   std::size_t probes() const { return probes_.load(std::memory_order_relaxed); }
-  // Calls f(address, size) for each block. Other threads may add and remove blocks meanwhile.
+  // Calls f(address, large block) for each block. Other threads may add and remove blocks meanwhile.
   template <class F>
   void each(F f) const {
     for (const Entry& entry : entries_) {
       const auto address = entry.address.load(std::memory_order_acquire);
       if (address > kRemoved) {
-        f(address, entry.size.load(std::memory_order_relaxed));
+        f(address, LargeBlock{entry.size.load(std::memory_order_relaxed) & ~kExact,
+                              (entry.size.load(std::memory_order_relaxed) & kExact) != 0});
       }
     }
   }
@@ -47,6 +53,7 @@ class LargeBlocks {
  private:
   static constexpr std::size_t kEntries = 1 << 16;
   static constexpr std::size_t kMaxProbes = 64;
+  static constexpr std::size_t kExact = std::size_t{1} << 63;  // in the size of an entry
   static constexpr std::uintptr_t kFree = 0;
   static constexpr std::uintptr_t kRemoved = 1;  // was taken once: a search goes on behind it
 

@@ -77,8 +77,8 @@ template <class... Arguments>
     return block;
   }
   const auto as_it_is = [=] { return block; };
-  return alignment == 0 ? on_alloc(Tag::kMalloc, size, as_it_is)
-                        : on_aligned_alloc(alignment, size, as_it_is);
+  return alignment == 0 ? on_alloc<true>(Tag::kMalloc, size, as_it_is)  // it may have filled the block
+                        : on_aligned_alloc<true>(alignment, size, as_it_is);
 }
 
 // Calls the next operator new and records the block unless malloc did. The operator may throw:

@@ -37,7 +37,7 @@ class MallocWatch {
   std::uint64_t ticks_;
 };
 
-template <class F>
+template <bool kContent, class F>
 [[gnu::noinline]] void* on_alloc_slow(Tag kind, std::size_t size, int alignment_log2, F real_call) {
   count_large(size);
   ThreadState& self = self_state;
@@ -62,29 +62,27 @@ template <class F>
     count_failure();
   } else if (!in_pool(block)) {
     const InRecorder in_recorder(self);
-    on_chosen(self, kind, block, size, alignment_log2, level);
-    if (kind == Tag::kMalloc && size >= kLarge) {
-      mark_resident_pages(block, size);
-    }
+    const bool exact = !kContent && kind == Tag::kMalloc && size >= kLarge && begin_touching(block, size);
+    on_chosen(self, kind, block, {size, exact}, alignment_log2, level);
   }
   return block;
 }
 
-template <class F>
+template <bool kContent = false, class F>
 [[gnu::always_inline]] inline void* on_alloc(Tag kind, std::size_t size, F real_call) {
   if (HEAPWRIGHT_LIKELY(is_fast(size))) {
     return real_call();
   }
-  return on_alloc_slow(kind, size, -1, real_call);
+  return on_alloc_slow<kContent>(kind, size, -1, real_call);
 }
 
-template <class F>
+template <bool kContent = false, class F>
 [[gnu::always_inline]] inline void* on_aligned_alloc(std::size_t alignment, std::size_t size, F real_call) {
   if (HEAPWRIGHT_LIKELY(is_fast(size))) {
     return real_call();
   }
   const int alignment_log2 = alignment <= 1 ? 0 : static_cast<int>(std::bit_width(alignment - 1));
-  return on_alloc_slow(Tag::kMalloc, size, alignment_log2, real_call);
+  return on_alloc_slow<kContent>(Tag::kMalloc, size, alignment_log2, real_call);
 }
 
 template <class F>
@@ -126,10 +124,10 @@ template <class F>
   if (moved == nullptr && size != 0) {
     count_failure();
     if (was_chosen) {  // the object stays live: its free was recorded, so it begins again
-      on_chosen(self, before.kind, block, before.size, before.alignment_log2, before.level);
+      on_chosen(self, before.kind, block, {before.size}, before.alignment_log2, before.level);
     }
   } else if (moved != nullptr && level >= 0 && from_program && !in_pool(moved)) {
-    on_chosen(self, Tag::kMalloc, moved, size, -1, level);
+    on_chosen(self, Tag::kMalloc, moved, {size}, -1, level);
   }
   return moved;
 }

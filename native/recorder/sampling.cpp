@@ -215,7 +215,7 @@ int choose(SampleThread& thread, std::size_t size) {
   return chosen ? draw_level(thread, further, level) : -1;
 }
 
-void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size, int alignment_log2,
+void on_chosen(ThreadState& self, Tag kind, const void* block, LargeBlock made, int alignment_log2,
                int level) {
   if (!begin_thread(self)) {
     return;
@@ -223,6 +223,7 @@ void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size,
   if (sampling.windowed) {
     check_window(self);
   }
+  const std::size_t size = made.size;
   ChosenObject object;
   if (may_be_chosen(block)) {
     (void)session->chosen.remove(block, object);  // its free was not seen
@@ -237,7 +238,7 @@ void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size,
     return;
   }
   if (size >= kLarge) {
-    session->large.insert(block, size);
+    session->large.insert(block, made);
   }
   SampleThread& thread = sample_self;
   thread.top_level = thread.top_level < object.level ? object.level : thread.top_level;
@@ -257,8 +258,8 @@ bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& ob
   const InRecorder in_recorder(self);
   Call call{.kind = kind, .block = block, .level = object.level, .ticks = sample_self.ticks()};
   if (object.size >= kLarge) {
-    (void)session->large.remove(block);
-    call.touched = touched_part(reinterpret_cast<std::uintptr_t>(block), object.size);
+    const LargeBlock large = session->large.remove(block);
+    call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), object.size, large.exact);
   }
   if (sampling.windowed) {
     check_window(self);

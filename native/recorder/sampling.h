@@ -70,10 +70,10 @@ int choose(SampleThread& thread, std::size_t size);
 //
 // kind            kMalloc or kCalloc
 // block           its address
-// size            requested bytes
+// made            requested bytes; exact for a large block if begin_touching() says so
 // alignment_log2  -1: none was requested
 // level           from choose()
-void on_chosen(ThreadState& self, Tag kind, const void* block, std::size_t size, int alignment_log2,
+void on_chosen(ThreadState& self, Tag kind, const void* block, LargeBlock made, int alignment_log2,
                int level);
 
 // Records the free of a block if it is chosen; it has not happened yet.

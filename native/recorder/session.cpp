@@ -351,11 +351,11 @@ void finish_recording(ThreadState& self) {
     session->header->ending.compare_exchange_strong(running, Ending::kExited, std::memory_order_release);
     return;
   }
-  const auto put_live = [&self](std::uintptr_t address, std::size_t size, std::uint32_t level) {
-    const std::size_t resident = resident_part(address, size);
+  const auto put_live = [&self](std::uintptr_t address, LargeBlock large, std::uint32_t level) {
+    const std::size_t touched = end_touching(address, large.size, large.exact);
     Writer* const writer = kSampling ? borrow_at_level(self, level, clock_now<true>()) : borrow(self);
     if (writer != nullptr) {
-      put_other(*writer, Other::kTouched, resident);
+      put_other(*writer, Other::kTouched, touched);
       put_other_address(*writer, Other::kLive, address);
       return_writer(*writer);
     }
@@ -363,12 +363,12 @@ void finish_recording(ThreadState& self) {
   if constexpr (kSampling) {
     session->chosen.each([&](std::uintptr_t address, const ChosenObject& object) {
       if (object.size >= kLarge) {
-        put_live(address, object.size, object.level);
+        put_live(address, {object.size}, object.level);
       }
     });
   } else {
     session->large.each(
-        [&](std::uintptr_t address, std::size_t size) { put_live(address, size, kTopLevel); });
+        [&](std::uintptr_t address, LargeBlock large) { put_live(address, large, kTopLevel); });
   }
   Writer* const writer = borrow(self);
   if (writer != nullptr) {

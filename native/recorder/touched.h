@@ -1,17 +1,18 @@
-// Measures which part of a large block the program touches, when its memory may have been used
-// before: such pages are resident, whether the program touches them or not.
+// Measures which part of a large block the program touches.
 //
-// mark_resident_pages() writes marks into the resident pages of a new block, whose content is
-// undefined; touched_part() counts a page whose marks are all there as not touched:
+// The resident pages of a block tell, if none was resident when the program got it. But memory that an
+// earlier block has used is resident already:
 //
-//     block ──┬────────┬────────┬─── ─ ───┬────────┬──
-//             │ page 1 │ page 2 │         │ page n │      at most kMarkedPages pages, spread evenly;
-//             └────────┴────────┴─── ─ ───┴────────┘      first and last page are shared with others
-//                ▲  ▲                                     two cache lines of each
+//     new block, its pages        when it is freed
+//     ─────────────────────────────────────────────────────────────────────────────────────
+//     not resident                its resident pages
+//     resident, given back to     its resident pages; each time, the touched share of blocks of
+//     the kernel (one of 64)      this size is updated
+//     resident                    that share, at most its resident pages
 //
-// A mark is a function of its address, so nothing is kept about a block. Words of zeros are not
-// marked: a program that wrongly takes new memory for zeroed behaves as without the recorder.
-// Where a program fills all blocks of a size, only some of them are marked.
+// Giving pages back (MADV_DONTNEED) is allowed because the content of a new block is undefined. It
+// changes the program's resident memory, which the recorder measures too. So it is done for the first
+// blocks of a size and then for one of 64, and for 32 MiB and a 64th of the bytes of large blocks.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +20,18 @@
 
 namespace heapwright::recorder {
 
-// Marks a block of `size` bytes that malloc has just returned. Not for blocks that have content
-// (calloc, realloc).
-void mark_resident_pages(void* block, std::size_t size);
+// Takes in a block of `size` bytes that malloc has just returned. Not for a block with content
+// (calloc, realloc, an operator new of the program's). Returns whether its resident pages will be
+// those that the program has touched.
+bool begin_touching(void* block, std::size_t size);
+
+// Returns how many bytes of a block the program has touched, in whole pages.
+//
+// address, size  of the block, which is live
+// exact          what begin_touching() returned for it; false if it was not called
+std::size_t end_touching(std::uintptr_t address, std::size_t size, bool exact);
 
 // Returns how many bytes of a block are resident, in whole pages.
 std::size_t resident_part(std::uintptr_t address, std::size_t size);
-
-// Returns how many bytes of a block were touched, in whole pages: the resident ones without those
-// that the marks say are untouched. Reads the block, so no other thread may free it meanwhile.
-std::size_t touched_part(std::uintptr_t address, std::size_t size);
 
 }  // namespace heapwright::recorder

@@ -350,6 +350,7 @@ void Reader::put_ticks(const TimedRecord& record, ReadThread& thread) {
 
 void Reader::take(const TimedRecord& record) {
   ReadThread& thread = thread_of(record);
+  last_thread_ = thread.number;  // the record may end the thread
   put_ticks(record, thread);
   switch (record.record.tag) {
     case Tag::kMalloc:
@@ -385,7 +386,6 @@ void Reader::take(const TimedRecord& record) {
       break;
   }
   last_clock_ = record.clock;
-  last_thread_ = thread.number;
 }
 
 // Estimates the touched bytes of large blocks that were live when a process ended without exit().

@@ -20,17 +20,19 @@ TEST(LargeBlocks, AreFoundUntilTheyAreRemoved) {
     const auto* const block = reinterpret_cast<const void*>(0x7f0000000010 + random() % 500 * 0x11000);
     const auto known = model.find(block);
     if (known == model.end()) {
-      EXPECT_EQ(table->remove(block), 0U);
-      table->insert(block, kLarge + static_cast<std::size_t>(i));
+      EXPECT_EQ(table->remove(block).size, 0U);
+      table->insert(block, {kLarge + static_cast<std::size_t>(i), i % 3 == 0});
       model[block] = kLarge + static_cast<std::size_t>(i);
       EXPECT_TRUE(may_be_large(block));
     } else {
-      EXPECT_EQ(table->remove(block), known->second);
+      const LargeBlock large = table->remove(block);
+      EXPECT_EQ(large.size, known->second);
+      EXPECT_EQ(large.exact, (known->second - kLarge) % 3 == 0);
       model.erase(known);
     }
   }
   std::size_t count = 0;
-  table->each([&](std::uintptr_t, std::size_t) { ++count; });
+  table->each([&](std::uintptr_t, LargeBlock) { ++count; });
   EXPECT_EQ(count, model.size());
 }
 
@@ -44,7 +46,7 @@ TEST(LargeBlocks, FewSmallBlocksMayBeLargeWithThousandsOfLargeBlocks) {
     blocks[reinterpret_cast<const void*>(0x7f0000000010 + random() % (1 << 24) * 0x1000)] = kLarge;
   }
   for (const auto& [block, size] : blocks) {
-    table->insert(block, size);
+    table->insert(block, {size});
   }
   int wrong = 0;
   for (int i = 0; i < 10'000; ++i) {
@@ -53,7 +55,7 @@ TEST(LargeBlocks, FewSmallBlocksMayBeLargeWithThousandsOfLargeBlocks) {
   }
   EXPECT_LT(wrong, 2000);
   for (const auto& [block, size] : blocks) {
-    EXPECT_EQ(table->remove(block), size);
+    EXPECT_EQ(table->remove(block).size, size);
   }
 }
 
@@ -65,11 +67,11 @@ TEST(LargeBlocks, ASearchInVainIsShortAfterManyBlocks) {
   for (std::size_t i = 0; i < 300'000; ++i) {
     const auto* const block = reinterpret_cast<const void*>(0x7f0000000010 + random() % (1 << 20) * 0x11000);
     if (live.size() == 2000) {
-      EXPECT_EQ(table->remove(live.begin()->first), live.begin()->second);
+      EXPECT_EQ(table->remove(live.begin()->first).size, live.begin()->second);
       live.erase(live.begin());
     }
     if (live.emplace(block, kLarge + i).second) {
-      table->insert(block, kLarge + i);
+      table->insert(block, {kLarge + i});
     }
   }
   EXPECT_LT(table->probes(), 32U);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <random>
 #include <vector>
 
 namespace heapwright::recorder {
@@ -13,111 +14,135 @@ namespace {
 
 const auto kPage = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 
-// Memory that a block which was freed has used and filled.
-class UsedMemory {
+// Memory that malloc hands out again and again.
+class Memory {
  public:
-  explicit UsedMemory(std::size_t pages, int content = 7) : memory_(pages * kPage) {
-    std::memset(memory_.data(), content, memory_.size());
+  explicit Memory(std::size_t bytes)
+      : begin_(static_cast<char*>(
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+        bytes_(bytes) {
+    madvise(begin_, bytes, MADV_NOHUGEPAGE);
   }
-  char* begin() { return memory_.data(); }
-  std::size_t size() const { return memory_.size(); }
-  // The touched share of a block of all the memory, in percent.
-  std::size_t touched_percent() {
-    return touched_part(reinterpret_cast<std::uintptr_t>(begin()), size()) * 100 / size();
-  }
+  ~Memory() { munmap(begin_, bytes_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  char* begin() const { return begin_; }
+  std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(begin_); }
 
  private:
-  std::vector<char> memory_;
+  char* begin_;
+  std::size_t bytes_;
 };
 
-TEST(Touched, TheUsedPartOfReusedMemoryCounts) {
-  for (const std::size_t pages : {16, 33, 1000, 5000}) {
-    for (const std::size_t percent : {0, 25, 50, 75, 100}) {
-      UsedMemory block(pages);
-      mark_resident_pages(block.begin(), block.size());
-      std::memset(block.begin(), 1, block.size() * percent / 100);
-      EXPECT_NEAR(static_cast<double>(block.touched_percent()), static_cast<double>(percent),
-                  4 + 150.0 / static_cast<double>(pages))
-          << pages << " pages";
-    }
+// Begins and ends a block at `offset` in the memory. The program writes a byte in so many of its
+// pages. Returns how many pages count as touched.
+std::size_t touched_pages(const Memory& memory, std::size_t size, std::size_t pages, std::size_t offset = 0) {
+  const bool exact = begin_touching(memory.begin() + offset, size);
+  for (std::size_t i = 0; i < pages; ++i) {
+    memory.begin()[offset + i * kPage] = 1;
+  }
+  return (end_touching(memory.address() + offset, size, exact) + kPage - 1) / kPage;
+}
+
+TEST(Touched, NewMemoryIsMeasuredEachTime) {
+  constexpr std::size_t kSize = 1'000'000;
+  for (std::size_t pages = 1; pages < 200; ++pages) {
+    EXPECT_EQ(touched_pages(Memory(kSize), kSize, pages), pages);
   }
 }
 
-TEST(Touched, ABlockThatIsMarkedAgainIsUntouchedAgain) {
-  UsedMemory block(100);
-  mark_resident_pages(block.begin(), block.size());
-  std::memset(block.begin(), 1, block.size());
-  EXPECT_EQ(block.touched_percent(), 100U);
-  mark_resident_pages(block.begin(), block.size());
-  EXPECT_EQ(block.touched_percent(), 0U);
-  mark_resident_pages(block.begin(), block.size());
-  EXPECT_EQ(block.touched_percent(), 0U);
+TEST(Touched, ThePagesOfAnEarlierBlockDoNotCount) {
+  constexpr std::size_t kSize = 128 * 1024;
+  const std::size_t all = kSize / kPage;
+  const Memory memory(kSize);
+  EXPECT_EQ(touched_pages(memory, kSize, all), all);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(touched_pages(memory, kSize, 5), 5U) << "the first blocks of a size give pages back";
+  }
+  for (int i = 0; i < 2000; ++i) {
+    std::memset(memory.begin(), 1, kSize);
+    EXPECT_LE(touched_pages(memory, kSize, 5), i < 1000 ? all / 2 : 7U);
+  }
 }
 
-TEST(Touched, BlocksOfASizeThatIsFilledAreMarkedNowAndThen) {
-  UsedMemory block(50);
-  const auto mark_and_fill = [&block](std::size_t share) {
-    mark_resident_pages(block.begin(), block.size());
-    std::memset(block.begin(), 1, block.size() / share);
-    return block.touched_percent();
-  };
+// Where sizes vary in use, single estimates err, but not their sum.
+TEST(Touched, TheSumOverManyBlocksIsRight) {
+  constexpr std::size_t kSize = 400'000;
+  const std::size_t all = kSize / kPage;
+  const Memory memory(kSize);
+  std::memset(memory.begin(), 1, kSize);
+  std::mt19937 random(1);
+  std::size_t truth = 0;
+  std::size_t found = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::size_t pages = random() % all;
+    truth += pages;
+    found += touched_pages(memory, kSize, pages);
+    std::memset(memory.begin(), 1, kSize);  // by a block of another size
+  }
+  EXPECT_NEAR(static_cast<double>(found) / static_cast<double>(truth), 1, 0.1);
+}
+
+TEST(Touched, BlocksOfOtherSizesDoNotMatter) {
+  constexpr std::size_t kSize = 300'000;
+  const Memory memory(kSize);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(mark_and_fill(1), 100U);
+    touched_pages(memory, kSize, 2);
   }
-  int until_seen = 0;
-  while (mark_and_fill(2) == 100) {
-    ASSERT_LT(++until_seen, 20);
-  }
-  EXPECT_GT(until_seen, 0);
+  const std::size_t all = 70'000 / kPage;
+  std::memset(memory.begin(), 1, kSize);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_LT(mark_and_fill(2), 60U);
+    EXPECT_GE(touched_pages(memory, 70'000, all), all);
   }
 }
 
-// A program may wrongly rely on new memory being zeroed. It must run as without the recorder.
-TEST(Touched, ZerosStayZeros) {
-  UsedMemory block(100, 0);
-  mark_resident_pages(block.begin(), block.size());
-  EXPECT_EQ(std::vector<char>(block.begin(), block.begin() + block.size()), std::vector<char>(block.size()));
-  EXPECT_EQ(block.touched_percent(), 100U);
+TEST(Touched, WhereTheProgramFillsItsBlocksFewGiveUpTheirContent) {
+  constexpr std::size_t kSize = 500'000;
+  const Memory memory(kSize);
+  int given_back = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::memset(memory.begin(), 7, kSize);
+    const bool exact = begin_touching(memory.begin(), kSize);
+    given_back += memory.begin()[kSize / 2] == 0 ? 1 : 0;
+    std::memset(memory.begin(), 7, kSize);
+    EXPECT_EQ(end_touching(memory.address(), kSize, exact), kSize);
+  }
+  EXPECT_GT(given_back, 8);
+  EXPECT_LE(given_back, 25);
 }
 
 TEST(Touched, NothingBesideTheBlockIsChanged) {
-  UsedMemory memory(100);
   constexpr std::size_t kBefore = 5000;
-  constexpr std::size_t kBlock = 70'000;
-  mark_resident_pages(memory.begin() + kBefore, kBlock);
-  for (std::size_t i = 0; i < memory.size(); ++i) {
-    if (i < kBefore || i >= kBefore + kBlock) {
+  constexpr std::size_t kSize = 90'000;
+  const Memory memory(kBefore + 2 * kSize);
+  std::memset(memory.begin(), 7, kBefore + 2 * kSize);
+  touched_pages(memory, kSize, 0, kBefore);
+  for (std::size_t i = 0; i < kBefore + 2 * kSize; ++i) {
+    if (i < kBefore || i >= kBefore + kSize) {
       ASSERT_EQ(memory.begin()[i], 7) << i;
     }
   }
 }
 
-TEST(Touched, MarksMakeNoPageResident) {
-  void* const memory = mmap(nullptr, 100 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  madvise(memory, 100 * kPage, MADV_NOHUGEPAGE);
-  mark_resident_pages(memory, 100 * kPage);
-  EXPECT_EQ(resident_part(reinterpret_cast<std::uintptr_t>(memory), 100 * kPage), 0U);
-  munmap(memory, 100 * kPage);
+TEST(Touched, LockedAndUnreadablePagesAreNoFault) {
+  constexpr std::size_t kSize = 16 * 4096 * 16;
+  const Memory memory(kSize);
+  std::memset(memory.begin(), 1, kSize);
+  mprotect(memory.begin() + kSize / 2, kPage, PROT_NONE);
+  (void)touched_pages(memory, kSize, 1);
+  mprotect(memory.begin(), kSize, PROT_NONE);
+  EXPECT_LE(end_touching(memory.address(), kSize, false), kSize);
 }
 
-TEST(Touched, WithoutMarksResidentPagesCount) {
+TEST(Touched, ResidentPartCountsPages) {
   constexpr std::size_t kPages = 3000;
-  void* const memory =
-      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  madvise(memory, kPages * kPage, MADV_NOHUGEPAGE);
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  EXPECT_EQ(resident_part(address, kPages * kPage), 0U);
+  const Memory memory(kPages * kPage);
+  EXPECT_EQ(resident_part(memory.address(), kPages * kPage), 0U);
   for (std::size_t i = 0; i < kPages; i += 3) {
-    static_cast<char*>(memory)[i * kPage] = 1;
+    memory.begin()[i * kPage] = 1;
   }
-  EXPECT_EQ(resident_part(address, kPages * kPage), kPages / 3 * kPage);
-  EXPECT_EQ(touched_part(address, kPages * kPage), kPages / 3 * kPage);
-  EXPECT_EQ(resident_part(address + 16, 100), 100U);
-  munmap(memory, kPages * kPage);
+  EXPECT_EQ(resident_part(memory.address(), kPages * kPage), kPages / 3 * kPage);
+  EXPECT_EQ(resident_part(memory.address() + 16, 100), 100U);
 }
 
 }  // namespace

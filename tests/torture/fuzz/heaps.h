@@ -24,6 +24,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "core/heap_slow_paths.h"
 #include "input.h"
@@ -198,7 +199,7 @@ class Heaps {
       Heap<C>::become_threaded(pool_);
       auto first = make(0);
       first->take_over(*heaps_[0]);
-      heaps_[0] = std::move(first);
+      before_threads_ = std::exchange(heaps_[0], std::move(first));
     }
   }
 
@@ -314,6 +315,7 @@ class Heaps {
 
   Pool pool_;
   std::array<std::unique_ptr<Heap<C>>, 4> heaps_;
+  std::unique_ptr<Heap<C>> before_threads_;  // full superblocks still name it, as in a process
   std::array<std::unique_ptr<Heap<C>>, 64> left_;  // heaps of threads that a fork left behind
   std::size_t count_ = 1;
   std::size_t lost_ = 0;
