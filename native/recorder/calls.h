@@ -16,6 +16,7 @@
 
 #include <bit>
 
+#include "real.h"
 #include "record.h"
 #include "system.h"
 #include "touched.h"
@@ -27,7 +28,17 @@ class MallocWatch {
  public:
   // Begins before that function is called.
   explicit MallocWatch(ThreadState& self) : self_(self) { self_.last_block = nullptr; }
-  [[nodiscard]] bool has_recorded(const void* block) const { return self_.last_block == block; }
+  [[nodiscard]] bool has_recorded_at(const void* block) const { return self_.last_block == block; }
+  // The function may return an address in malloc's block, behind a header of its own.
+  [[nodiscard]] bool has_recorded(const void* block, std::size_t size) const {
+    if (self_.last_block == nullptr || has_recorded_at(block)) {
+      return self_.last_block != nullptr;
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(self_.last_block);
+    const auto at = reinterpret_cast<std::uintptr_t>(block);
+    return at > begin && real.malloc_usable_size != nullptr &&
+           at + size <= begin + real.malloc_usable_size(const_cast<void*>(self_.last_block));
+  }
 
  private:
   ThreadState& self_;

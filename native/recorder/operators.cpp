@@ -29,32 +29,47 @@ namespace {
   __builtin_trap();
 }
 
-// Finds the next definition of an operator. RTLD_NEXT does not see a runtime that was loaded by
-// dlopen, so the runtimes are also looked up by name. The loader then replaces blocks that the
-// program's dlopen made. So its calls are recorded as the program's.
+// Returns the next definition of an operator, and whether it is libstdc++'s or libc++'s. RTLD_NEXT
+// does not see a runtime that was loaded by dlopen, so the runtimes are also looked up by name. The
+// loader then replaces blocks that the program's dlopen made. So its calls are recorded as the
+// program's.
+struct Definition {
+  void* symbol;
+  bool of_runtime;
+};
+[[gnu::noinline, gnu::cold]] Definition next_definition(const char* name) {
+  void* symbol = dlsym(RTLD_NEXT, name);
+  for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {
+    if (symbol == nullptr) {
+      void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+      symbol = handle == nullptr ? nullptr : dlsym(handle, name);
+    }
+  }
+  dlerror();
+  Dl_info from{};
+  if (symbol == nullptr || dladdr(symbol, &from) == 0 || from.dli_fname == nullptr) {
+    fail_without_runtime();
+  }
+  const char* const slash = std::strrchr(from.dli_fname, '/');
+  const char* const file = slash == nullptr ? from.dli_fname : slash + 1;
+  return {symbol, std::strncmp(file, "libstdc++", 9) == 0 || std::strncmp(file, "libc++", 6) == 0};
+}
+
 struct Operator {
   const char* name;
   void* function = nullptr;
-  bool runtime = false;  // it is libstdc++'s or libc++'s and calls malloc and free
+  bool runtime = false;  // it is the runtime's and calls malloc and free
 
   [[gnu::noinline, gnu::cold]] void find() {
     const sys::KeepErrno keep;
-    void* symbol = dlsym(RTLD_NEXT, name);
-    for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {
-      if (symbol == nullptr) {
-        void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-        symbol = handle == nullptr ? nullptr : dlsym(handle, name);
-      }
+    const Definition found = next_definition(name);
+    runtime = found.of_runtime;
+    if (kSampling && runtime) {
+      // The runtime's operators call plain new and delete, which a library may define.
+      const bool is_delete = std::strncmp(name, "_Zd", 3) == 0;
+      runtime = next_definition(is_delete ? "_ZdlPv" : "_Znwm").of_runtime;
     }
-    dlerror();
-    Dl_info from{};
-    if (symbol == nullptr || dladdr(symbol, &from) == 0 || from.dli_fname == nullptr) {
-      fail_without_runtime();
-    }
-    const char* const slash = std::strrchr(from.dli_fname, '/');
-    const char* const file = slash == nullptr ? from.dli_fname : slash + 1;
-    runtime = std::strncmp(file, "libstdc++", 9) == 0 || std::strncmp(file, "libc++", 6) == 0;
-    __atomic_store_n(&function, symbol, __ATOMIC_RELEASE);
+    __atomic_store_n(&function, found.symbol, __ATOMIC_RELEASE);
   }
 
   template <class F>
@@ -66,6 +81,10 @@ struct Operator {
   }
 };
 
+// Whether an operator new returns another address than the malloc that it calls. Then its delete calls
+// free with that of malloc, and free records it.
+bool new_has_header = false;
+
 // Like call_new, for an operator that is not the runtime's.
 template <class... Arguments>
 [[gnu::noinline]] void* call_other_new(void* (*function)(std::size_t, Arguments...), std::size_t size,
@@ -73,7 +92,13 @@ template <class... Arguments>
   ThreadState& self = self_state;
   const MallocWatch malloc(self);
   void* const block = function(size, arguments...);
-  if (block == nullptr || malloc.has_recorded(block) || self.location == Location::kAllocator) {
+  if (block == nullptr || self.location == Location::kAllocator) {
+    return block;
+  }
+  if (malloc.has_recorded(block, size)) {
+    if (!malloc.has_recorded_at(block)) {
+      __atomic_store_n(&new_has_header, true, __ATOMIC_RELAXED);
+    }
     return block;
   }
   const auto as_it_is = [=] { return block; };
@@ -110,9 +135,17 @@ template <class... Arguments>
 template <class... Arguments>
 [[gnu::noinline]] void call_other_delete(void (*function)(void*, Arguments...), Tag kind, void* block,
                                          Arguments... arguments) {
-  if (block != nullptr) {
-    on_free(kind, block, [&] { function(block, arguments...); });
+  if (block == nullptr) {
+    return;
   }
+  if (!__atomic_load_n(&new_has_header, __ATOMIC_RELAXED)) {
+    on_free(kind, block, [&] { function(block, arguments...); });
+    return;
+  }
+  ThreadState& self = self_state;
+  self.sized_delete = kind == Tag::kFreeSized ? block : nullptr;
+  function(block, arguments...);
+  self.sized_delete = nullptr;
 }
 
 // Calls the next operator delete, and records the free if that operator does not call free.

@@ -31,7 +31,10 @@ class MallocWatch {
  public:
   // Begins before that function is called.
   explicit MallocWatch(ThreadState& /*self*/) : ticks_(sample_self.ticks()) {}
-  [[nodiscard]] bool has_recorded(const void* /*block*/) const { return sample_self.ticks() != ticks_; }
+  [[nodiscard]] bool has_recorded(const void* /*block*/, std::size_t /*size*/) const {
+    return sample_self.ticks() != ticks_;
+  }
+  [[nodiscard]] bool has_recorded_at(const void* /*block*/) const { return true; }
 
  private:
   std::uint64_t ticks_;

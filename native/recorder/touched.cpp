@@ -88,7 +88,9 @@ bool begin_touching(void* block, std::size_t size) {
   if (resident_pages(begin, std::min((end - begin) / page, kPagesAtOnce), page) == 0) {
     return true;
   }
-  return chosen && give_back(begin, end - begin);
+  // With memory tagging, the pages of a tagged address would lose the tags that malloc has set.
+  const bool tagged = address >> 56 != 0;
+  return chosen && !tagged && give_back(begin, end - begin);
 }
 
 std::size_t end_touching(std::uintptr_t address, std::size_t size, bool exact) {

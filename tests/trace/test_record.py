@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,6 +225,42 @@ def test_how_much_of_a_block_in_reused_memory_was_used(options: tuple[str, ...],
     assert len(touched) == 2
     assert touched[0] >= 100 << 10
     assert (25 << 10) <= touched[1] <= (36 << 10)
+
+
+FILLING_NEW = """#include <cstdlib>
+#include <cstring>
+#include <new>
+void* operator new(std::size_t bytes) {
+  char* block = static_cast<char*>(std::malloc(bytes + 64));
+  std::memset(block, 7, bytes + 64);
+  return block + 64;
+}
+void operator delete(void* block) noexcept { std::free(static_cast<char*>(block) - 64); }
+void operator delete(void* block, std::size_t) noexcept { std::free(static_cast<char*>(block) - 64); }
+"""
+CHECKS_NEW = """#include <cstddef>
+int main() {
+  for (int round = 0; round < 100; round++) {
+    char* block = new char[100000];
+    for (int at = 0; at < 100000; at++) if (block[at] != 7) return 1;
+    delete[] block;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--sample", "1")])
+def test_what_an_operator_new_has_written_stays(options: tuple[str, ...], tmp_path: Path) -> None:
+    """The recorder gives pages of new blocks back to the kernel. It sees a block of such an operator as new, too."""
+    (tmp_path / "new.cpp").write_text(FILLING_NEW)
+    (tmp_path / "checks.cpp").write_text(CHECKS_NEW)
+    build = ["g++", "-O1", "-fno-builtin"]
+    subprocess.run([*build, "-shared", "-fPIC", "-o", tmp_path / "libnew.so", tmp_path / "new.cpp"], check=True)
+    program = tmp_path / "checks"
+    link = ["-Wl,--no-as-needed", tmp_path / "libnew.so"]
+    subprocess.run([*build, "-o", program, tmp_path / "checks.cpp", *link], check=True)
+    subprocess.run([program], check=True)
+    assert only(recorded(tmp_path, program, options=options)).count("malloc") > 0
 
 
 def test_closing_all_files_does_not_stop_it(cases: Path, tmp_path: Path) -> None:
