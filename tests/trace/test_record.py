@@ -257,7 +257,7 @@ def test_what_an_operator_new_has_written_stays(options: tuple[str, ...], tmp_pa
     build = ["g++", "-O1", "-fno-builtin"]
     subprocess.run([*build, "-shared", "-fPIC", "-o", tmp_path / "libnew.so", tmp_path / "new.cpp"], check=True)
     program = tmp_path / "checks"
-    link = ["-Wl,--no-as-needed", tmp_path / "libnew.so"]
+    link = ["-Wl,--no-as-needed", str(tmp_path / "libnew.so")]
     subprocess.run([*build, "-o", program, tmp_path / "checks.cpp", *link], check=True)
     subprocess.run([program], check=True)
     assert only(recorded(tmp_path, program, options=options)).count("malloc") > 0
