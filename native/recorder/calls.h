@@ -50,8 +50,11 @@ class MallocWatch {
   if (call.block == nullptr) {
     count_failure();
   } else if (call.size >= kLarge && recording()) {
-    const bool exact = call.is_new && begin_touching(const_cast<void*>(call.block), call.size);
-    session->large.insert(call.block, {call.size, exact});
+    LargeBlock large{.size = call.size};
+    if (call.is_new) {
+      large.touching = begin_touching(const_cast<void*>(call.block), call.size);
+    }
+    session->large.insert(call.block, large);
   }
   self.last_block = call.block;
 }
@@ -149,7 +152,7 @@ template <bool kContent = false, class F>
   Call call{.kind = kind, .block = block};
   const LargeBlock large = recording() ? session->large.remove(block) : LargeBlock{};
   if (large.size != 0) {
-    call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), large.size, large.exact);
+    call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), large.size, large.touching);
   }
   if (borrow_writer) {
     record_borrowed(self, call);

@@ -20,7 +20,7 @@ void LargeBlocks::insert(const void* block, LargeBlock large) {
     std::uintptr_t there = entry.address.load(std::memory_order_relaxed);
     if (there <= kRemoved &&
         entry.address.compare_exchange_strong(there, address, std::memory_order_acq_rel)) {
-      entry.size.store(large.size | (large.exact ? kExact : 0), std::memory_order_relaxed);
+      entry.packed.store(pack(large), std::memory_order_relaxed);
       std::size_t probes = probes_.load(std::memory_order_relaxed);
       while (probes <= i && !probes_.compare_exchange_weak(probes, i + 1, std::memory_order_relaxed)) {
       }
@@ -41,10 +41,10 @@ LargeBlock LargeBlocks::remove(const void* block) {
       break;
     }
     if (there == address) {
-      const std::size_t size = entry.size.load(std::memory_order_relaxed);
+      const LargeBlock large = unpack(entry.packed.load(std::memory_order_relaxed));
       entry.address.store(kRemoved, std::memory_order_release);
       filter_counter(address).fetch_sub(1, std::memory_order_relaxed);
-      return {size & ~kExact, (size & kExact) != 0};
+      return large;
     }
   }
   return {};

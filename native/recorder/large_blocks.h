@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "touched.h"
+
 namespace heapwright::recorder {
 
 inline constexpr std::size_t kLarge = 64 * 1024;
@@ -28,7 +30,7 @@ extern std::atomic<std::uint16_t> large_filter[kFilterCounters];
 
 struct LargeBlock {
   std::size_t size = 0;  // in bytes
-  bool exact = false;    // its resident pages are those that the program has touched
+  Touching touching = Touching::kUnknown;
 };
 
 class LargeBlocks {
@@ -44,8 +46,7 @@ class LargeBlocks {
     for (const Entry& entry : entries_) {
       const auto address = entry.address.load(std::memory_order_acquire);
       if (address > kRemoved) {
-        f(address, LargeBlock{entry.size.load(std::memory_order_relaxed) & ~kExact,
-                              (entry.size.load(std::memory_order_relaxed) & kExact) != 0});
+        f(address, unpack(entry.packed.load(std::memory_order_relaxed)));
       }
     }
   }
@@ -53,14 +54,20 @@ class LargeBlocks {
  private:
   static constexpr std::size_t kEntries = 1 << 16;
   static constexpr std::size_t kMaxProbes = 64;
-  static constexpr std::size_t kExact = std::size_t{1} << 63;  // in the size of an entry
   static constexpr std::uintptr_t kFree = 0;
   static constexpr std::uintptr_t kRemoved = 1;  // was taken once: a search goes on behind it
 
   struct Entry {
     std::atomic<std::uintptr_t> address;
-    std::atomic<std::size_t> size;
+    std::atomic<std::size_t> packed;  // the size and, in the upper two bits, how its touched part is known
   };
+  static constexpr int kSizeBits = 62;
+  static std::size_t pack(LargeBlock large) {
+    return large.size | static_cast<std::size_t>(large.touching) << kSizeBits;
+  }
+  static LargeBlock unpack(std::size_t packed) {
+    return {packed & ((std::size_t{1} << kSizeBits) - 1), static_cast<Touching>(packed >> kSizeBits)};
+  }
   static std::size_t first(std::uintptr_t address) { return (address >> 12) * 0x9e3779b97f4a7c15U >> 48; }
 
   Entry entries_[kEntries];

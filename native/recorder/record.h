@@ -20,10 +20,9 @@ struct Call {
   Tag kind;
   const void* block;
   std::size_t size = 0;
-  int alignment_log2 = -1;  // of kMalloc; -1: malloc, which takes no alignment
-  bool is_new = false;      // the block's content is undefined
-  std::uint64_t touched =
-      ~std::uint64_t{0};  // bytes of a large block that were touched; all ones: not measured
+  int alignment_log2 = -1;                    // of kMalloc; -1: malloc, which takes no alignment
+  bool is_new = false;                        // the block's content is undefined
+  std::uint64_t touched = ~std::uint64_t{0};  // bytes, of a large block; all ones: not measured
   // Only in recordings of samples; all ones: not recorded.
   std::uint32_t level = kTopLevel;
   std::uint64_t ticks = ~std::uint64_t{0};  // of the thread before this call

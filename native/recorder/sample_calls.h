@@ -65,8 +65,11 @@ template <bool kContent, class F>
     count_failure();
   } else if (!in_pool(block)) {
     const InRecorder in_recorder(self);
-    const bool exact = !kContent && kind == Tag::kMalloc && size >= kLarge && begin_touching(block, size);
-    on_chosen(self, kind, block, {size, exact}, alignment_log2, level);
+    LargeBlock made{.size = size};
+    if (!kContent && kind == Tag::kMalloc && size >= kLarge) {
+      made.touching = begin_touching(block, size);
+    }
+    on_chosen(self, kind, block, made, alignment_log2, level);
   }
   return block;
 }

@@ -259,7 +259,7 @@ bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& ob
   Call call{.kind = kind, .block = block, .level = object.level, .ticks = sample_self.ticks()};
   if (object.size >= kLarge) {
     const LargeBlock large = session->large.remove(block);
-    call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), object.size, large.exact);
+    call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), object.size, large.touching);
   }
   if (sampling.windowed) {
     check_window(self);

@@ -70,7 +70,7 @@ int choose(SampleThread& thread, std::size_t size);
 //
 // kind            kMalloc or kCalloc
 // block           its address
-// made            requested bytes; exact for a large block if begin_touching() says so
+// made            requested bytes; for a large block also what begin_touching() says
 // alignment_log2  -1: none was requested
 // level           from choose()
 void on_chosen(ThreadState& self, Tag kind, const void* block, LargeBlock made, int alignment_log2,

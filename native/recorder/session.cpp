@@ -352,7 +352,7 @@ void finish_recording(ThreadState& self) {
     return;
   }
   const auto put_live = [&self](std::uintptr_t address, LargeBlock large, std::uint32_t level) {
-    const std::size_t touched = end_touching(address, large.size, large.exact);
+    const std::size_t touched = end_touching(address, large.size, large.touching);
     Writer* const writer = kSampling ? borrow_at_level(self, level, clock_now<true>()) : borrow(self);
     if (writer != nullptr) {
       put_other(*writer, Other::kTouched, touched);

@@ -61,7 +61,7 @@ bool give_back(std::uintptr_t begin, std::size_t bytes) {
 
 }  // namespace
 
-bool begin_touching(void* block, std::size_t size) {
+Touching begin_touching(void* block, std::size_t size) {
   Size& same = entry_of(size);
   if (same.bytes.load(std::memory_order_relaxed) != size) {
     same.bytes.store(size, std::memory_order_relaxed);
@@ -76,31 +76,31 @@ bool begin_touching(void* block, std::size_t size) {
                       same.share.load(std::memory_order_relaxed) >= kFilled;
   const bool chosen = number < kFirst || number % kRarely == 0;
   if (filled && !chosen) {
-    return false;  // saves a system call
+    return Touching::kEstimated;  // saves a system call
   }
   const std::size_t page = page_bytes();
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::uintptr_t begin = (address + page - 1) & ~(page - 1);
   const std::uintptr_t end = (address + size) & ~(page - 1);
   if (begin >= end) {
-    return false;
+    return Touching::kUnknown;
   }
   if (resident_pages(begin, std::min((end - begin) / page, kPagesAtOnce), page) == 0) {
-    return true;
+    return Touching::kMeasured;
   }
   // With memory tagging, the pages of a tagged address would lose the tags that malloc has set.
   const bool tagged = address >> 56 != 0;
-  return chosen && !tagged && give_back(begin, end - begin);
+  return chosen && !tagged && give_back(begin, end - begin) ? Touching::kMeasured : Touching::kEstimated;
 }
 
-std::size_t end_touching(std::uintptr_t address, std::size_t size, bool exact) {
+std::size_t end_touching(std::uintptr_t address, std::size_t size, Touching touching) {
   const std::size_t resident = resident_part(address, size);
   Size& same = entry_of(size);
-  if (same.bytes.load(std::memory_order_relaxed) != size) {
+  if (touching == Touching::kUnknown || same.bytes.load(std::memory_order_relaxed) != size) {
     return resident;
   }
   const double share = same.share.load(std::memory_order_relaxed) / static_cast<double>(kWhole);
-  if (!exact) {
+  if (touching == Touching::kEstimated) {
     return std::min(resident, static_cast<std::size_t>(share * static_cast<double>(size)));
   }
   const std::uint32_t measured = std::min(same.measured.load(std::memory_order_relaxed) + 1, kRemembered);

@@ -20,16 +20,22 @@
 
 namespace heapwright::recorder {
 
-// Takes in a block of `size` bytes that malloc has just returned. Not for a block with content
-// (calloc, realloc, an operator new of the program's). Returns whether its resident pages will be
-// those that the program has touched.
-bool begin_touching(void* block, std::size_t size);
+// How the touched part of a block will be known.
+enum class Touching : std::uint8_t {
+  kUnknown = 0,    // it may have had content: all resident pages count
+  kMeasured = 1,   // no page was resident: its resident pages are the touched ones
+  kEstimated = 2,  // by the share of its size
+};
+
+// Takes in a block of `size` bytes that malloc has just returned. Not for a block that may have content
+// (calloc, realloc, an operator new that is not the runtime's).
+Touching begin_touching(void* block, std::size_t size);
 
 // Returns how many bytes of a block the program has touched, in whole pages.
 //
 // address, size  of the block, which is live
-// exact          what begin_touching() returned for it; false if it was not called
-std::size_t end_touching(std::uintptr_t address, std::size_t size, bool exact);
+// touching       what begin_touching() returned for it; kUnknown if it was not called
+std::size_t end_touching(std::uintptr_t address, std::size_t size, Touching touching);
 
 // Returns how many bytes of a block are resident, in whole pages.
 std::size_t resident_part(std::uintptr_t address, std::size_t size);

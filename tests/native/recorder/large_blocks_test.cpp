@@ -21,13 +21,13 @@ TEST(LargeBlocks, AreFoundUntilTheyAreRemoved) {
     const auto known = model.find(block);
     if (known == model.end()) {
       EXPECT_EQ(table->remove(block).size, 0U);
-      table->insert(block, {kLarge + static_cast<std::size_t>(i), i % 3 == 0});
+      table->insert(block, {kLarge + static_cast<std::size_t>(i), static_cast<Touching>(i % 3)});
       model[block] = kLarge + static_cast<std::size_t>(i);
       EXPECT_TRUE(may_be_large(block));
     } else {
       const LargeBlock large = table->remove(block);
       EXPECT_EQ(large.size, known->second);
-      EXPECT_EQ(large.exact, (known->second - kLarge) % 3 == 0);
+      EXPECT_EQ(large.touching, static_cast<Touching>((known->second - kLarge) % 3));
       model.erase(known);
     }
   }

@@ -37,11 +37,11 @@ class Memory {
 // Begins and ends a block at `offset` in the memory. The program writes a byte in so many of its
 // pages. Returns how many pages count as touched.
 std::size_t touched_pages(const Memory& memory, std::size_t size, std::size_t pages, std::size_t offset = 0) {
-  const bool exact = begin_touching(memory.begin() + offset, size);
+  const Touching touching = begin_touching(memory.begin() + offset, size);
   for (std::size_t i = 0; i < pages; ++i) {
     memory.begin()[offset + i * kPage] = 1;
   }
-  return (end_touching(memory.address() + offset, size, exact) + kPage - 1) / kPage;
+  return (end_touching(memory.address() + offset, size, touching) + kPage - 1) / kPage;
 }
 
 TEST(Touched, NewMemoryIsMeasuredEachTime) {
@@ -96,16 +96,26 @@ TEST(Touched, BlocksOfOtherSizesDoNotMatter) {
   }
 }
 
+TEST(Touched, OfABlockThatMayHaveHadContentAllResidentPagesCount) {
+  constexpr std::size_t kSize = 80 * 4096;
+  const Memory memory(kSize);
+  for (int i = 0; i < 100; ++i) {
+    touched_pages(memory, kSize, 2);
+  }
+  std::memset(memory.begin(), 0, kSize);
+  EXPECT_EQ(end_touching(memory.address(), kSize, Touching::kUnknown), kSize);
+}
+
 TEST(Touched, WhereTheProgramFillsItsBlocksFewGiveUpTheirContent) {
   constexpr std::size_t kSize = 500'000;
   const Memory memory(kSize);
   int given_back = 0;
   for (int i = 0; i < 1000; ++i) {
     std::memset(memory.begin(), 7, kSize);
-    const bool exact = begin_touching(memory.begin(), kSize);
+    const Touching touching = begin_touching(memory.begin(), kSize);
     given_back += memory.begin()[kSize / 2] == 0 ? 1 : 0;
     std::memset(memory.begin(), 7, kSize);
-    EXPECT_EQ(end_touching(memory.address(), kSize, exact), kSize);
+    EXPECT_EQ(end_touching(memory.address(), kSize, touching), kSize);
   }
   EXPECT_GT(given_back, 8);
   EXPECT_LE(given_back, 25);
@@ -131,7 +141,7 @@ TEST(Touched, LockedAndUnreadablePagesAreNoFault) {
   mprotect(memory.begin() + kSize / 2, kPage, PROT_NONE);
   (void)touched_pages(memory, kSize, 1);
   mprotect(memory.begin(), kSize, PROT_NONE);
-  EXPECT_LE(end_touching(memory.address(), kSize, false), kSize);
+  EXPECT_LE(end_touching(memory.address(), kSize, Touching::kUnknown), kSize);
 }
 
 TEST(Touched, ResidentPartCountsPages) {
