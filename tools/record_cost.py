@@ -43,8 +43,8 @@ def cpu(command: list[str], env: dict[str, str]) -> float:
 
 
 def programs(folder: Path) -> dict[str, list[str]]:
-    """Builds the programs (a map of strings, a perl hash, threads with remote frees); their commands by name."""
-    for name, compiler in (("record_churn.cpp", "g++"), ("record_remote.c", "gcc")):
+    """Builds the programs (a map of strings, a perl hash, remote frees, large blocks); their commands by name."""
+    for name, compiler in (("record_churn.cpp", "g++"), ("record_remote.c", "gcc"), ("record_large.c", "gcc")):
         source = ROOT / "tests/programs" / name
         options = ["-std=c++20"] if compiler == "g++" else []
         subprocess.run([compiler, *options, "-O2", "-pthread", "-o", folder / source.stem, source], check=True)
@@ -52,6 +52,9 @@ def programs(folder: Path) -> dict[str, list[str]]:
         "churn": [str(folder / "record_churn"), "1500000"],
         "perl hash": ["perl", "-e", PERL],
         "remote, 4 threads": [str(folder / "record_remote"), "4", "1000000"],
+        "64 KiB, filled": [str(folder / "record_large"), "65536", "200000", "100"],
+        "64 KiB, a tenth filled": [str(folder / "record_large"), "65536", "200000", "10"],
+        "1 MB, filled": [str(folder / "record_large"), "1000000", "20000", "100"],
     }
 
 
