@@ -31,8 +31,11 @@ class MallocWatch {
   [[nodiscard]] bool has_recorded_at(const void* block) const { return self_.last_block == block; }
   // The function may return an address in malloc's block, behind a header of its own.
   [[nodiscard]] bool has_recorded(const void* block, std::size_t size) const {
-    if (self_.last_block == nullptr || has_recorded_at(block)) {
-      return self_.last_block != nullptr;
+    if (self_.last_block == nullptr) {
+      return false;
+    }
+    if (has_recorded_at(block)) {
+      return true;
     }
     const auto begin = reinterpret_cast<std::uintptr_t>(self_.last_block);
     const auto at = reinterpret_cast<std::uintptr_t>(block);
@@ -85,7 +88,7 @@ template <class F>
 
 // malloc and calloc.
 //
-// kContent   the block may have content, though it is no calloc's
+// kContent   the block may have content although `kind` is kMalloc
 // kind       kMalloc or kCalloc
 // size       bytes the program asks for; for calloc the product
 // real_call  calls the real function, and returns the block or nullptr

@@ -3,7 +3,7 @@
 // touched all of it would need more memory.
 //
 // The table has a fixed size and no locks. A thread takes an entry by exchanging its address. The
-// size of an entry is valid for the threads that allocate and free the block, because the free
+// block in an entry is valid for the threads that allocate and free the block, because the free
 // comes after the allocation. A block for which no entry is free is not in the table.
 #pragma once
 

@@ -29,14 +29,14 @@ namespace {
   __builtin_trap();
 }
 
-// Returns the next definition of an operator, and whether it is libstdc++'s or libc++'s. RTLD_NEXT
-// does not see a runtime that was loaded by dlopen, so the runtimes are also looked up by name. The
-// loader then replaces blocks that the program's dlopen made. So its calls are recorded as the
-// program's.
 struct Definition {
   void* symbol;
-  bool of_runtime;
+  bool of_runtime;  // libstdc++'s or libc++'s
 };
+
+// Returns the next definition of an operator. RTLD_NEXT does not see a runtime that was loaded by
+// dlopen, so the runtimes are also looked up by name. The loader then replaces blocks that the
+// program's dlopen made. So its calls are recorded as the program's.
 [[gnu::noinline, gnu::cold]] Definition next_definition(const char* name) {
   void* symbol = dlsym(RTLD_NEXT, name);
   for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {

@@ -9,21 +9,24 @@
 namespace heapwright::recorder {
 namespace {
 
-constexpr unsigned kRarely = 64;
-constexpr unsigned kFirst = 8;  // blocks of a size, of which each may give back pages
-constexpr std::size_t kFreeBytes = std::size_t{32} << 20;
+// Of the blocks of a size, the first kFirst give back pages, and then one of kOneOf; one of kOneOfFilled
+// where the program fills them, because there each page that is given back costs a page fault.
+constexpr unsigned kFirst = 8;
+constexpr unsigned kOneOf = 64;
+constexpr unsigned kOneOfFilled = 512;
+constexpr std::size_t kAllowedBytes = std::size_t{32} << 20;  // to give back, besides a share of 1 / kOneOf
 constexpr std::size_t kPagesAtOnce = 1024;
 constexpr std::uint32_t kWhole = 1U << 16;  // a share of 1
 constexpr std::uint32_t kFilled = kWhole - kWhole / 32;
 constexpr std::uint32_t kRemembered = 8;
 
-// What is known of the blocks of a size. Threads share it without a lock: a lost update does no harm.
+// The blocks of one size. Threads share an entry without a lock: a lost update does no harm.
 struct Size {
-  std::atomic<std::size_t> bytes;  // 0: not in use
-  std::atomic<std::uint32_t> begun;
-  std::atomic<std::uint32_t> measured;
-  std::atomic<std::uint32_t>
-      share;  // touched, of kWhole: the mean of the first kRemembered, later a moving mean
+  std::atomic<std::size_t> bytes;       // 0: not in use
+  std::atomic<std::uint32_t> begun;     // blocks
+  std::atomic<std::uint32_t> measured;  // blocks, at most kRemembered
+  // The mean touched share of the measured blocks, of kWhole; from kRemembered on a moving mean.
+  std::atomic<std::uint32_t> share;
 };
 
 constexpr std::size_t kSizes = 1024;
@@ -48,9 +51,10 @@ std::size_t resident_pages(std::uintptr_t begin, std::size_t count, std::size_t 
   return resident;
 }
 
-// Gives the pages of a new block back, if enough bytes were begun since. Returns whether it did.
+// Gives the pages of a new block back, unless too many bytes were given back already. Returns whether it
+// did.
 bool give_back(std::uintptr_t begin, std::size_t bytes) {
-  const std::size_t allowed = kFreeBytes + begun_bytes.load(std::memory_order_relaxed) / kRarely;
+  const std::size_t allowed = kAllowedBytes + begun_bytes.load(std::memory_order_relaxed) / kOneOf;
   if (given_back_bytes.load(std::memory_order_relaxed) + bytes > allowed ||
       madvise(reinterpret_cast<void*>(begin), bytes, MADV_DONTNEED) != 0) {  // fails for locked memory
     return false;
@@ -74,7 +78,7 @@ Touching begin_touching(void* block, std::size_t size) {
   begun_bytes.fetch_add(size, std::memory_order_relaxed);
   const bool filled = same.measured.load(std::memory_order_relaxed) != 0 &&
                       same.share.load(std::memory_order_relaxed) >= kFilled;
-  const bool chosen = number < kFirst || number % kRarely == 0;
+  const bool chosen = number < kFirst || number % (filled ? kOneOfFilled : kOneOf) == 0;
   if (filled && !chosen) {
     return Touching::kEstimated;  // saves a system call
   }
@@ -85,6 +89,7 @@ Touching begin_touching(void* block, std::size_t size) {
   if (begin >= end) {
     return Touching::kUnknown;
   }
+  // The first pages are enough: memory is reused from its beginning.
   if (resident_pages(begin, std::min((end - begin) / page, kPagesAtOnce), page) == 0) {
     return Touching::kMeasured;
   }

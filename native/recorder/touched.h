@@ -11,8 +11,9 @@
 //     resident                    that share, at most its resident pages
 //
 // Giving pages back (MADV_DONTNEED) is allowed because the content of a new block is undefined. It
-// changes the program's resident memory, which the recorder measures too. So it is done for the first
-// blocks of a size and then for one of 64, and for 32 MiB and a 64th of the bytes of large blocks.
+// changes the program's resident memory, which the recorder measures too, and costs page faults. So the
+// first blocks of a size do it, then one of 64 (of 512 where the program fills its blocks), and all
+// together for 32 MiB and a 64th of the bytes of large blocks at most.
 #pragma once
 
 #include <cstddef>
