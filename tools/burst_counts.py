@@ -19,10 +19,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import heapwright
 from heapwright.comparison.suite import Benchmark, choose_benchmarks
 from heapwright.measure.valgrind import count_instructions
 
-PROGRAMS = Path(__import__("heapwright").__file__).parent / "_native" / "benchmarks"
+PROGRAMS = Path(heapwright.__file__).parent / "_native" / "benchmarks"
 OURS = ("exgen", "reaper")
 
 

@@ -92,8 +92,8 @@ def build(folder: Path, names: list[str], *options: str) -> None:
     targets = [word for name in names for word in ("--target", f"fuzz_{name}")]
     with log.open("wb") as output:
         for words in (
-            ["cmake", "-S", SOURCE, "-B", folder, "-DCMAKE_CXX_COMPILER=clang++", *options],
-            ["cmake", "--build", folder, "-j", str(len(os.sched_getaffinity(0))), *targets],
+            ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DCMAKE_CXX_COMPILER=clang++", *options],
+            ["cmake", "--build", str(folder), "-j", str(len(os.sched_getaffinity(0))), *targets],
         ):
             if subprocess.run(words, stdout=output, stderr=output, check=False).returncode:
                 sys.exit(f"fuzz: the harnesses do not build (clang and libclang-rt-dev: tools/setup torture): {log}")
@@ -198,7 +198,7 @@ def cover(names: list[str], totals: Mapping[str, Total]) -> dict[str, Total]:
         env = {**os.environ, "LLVM_PROFILE_FILE": str(raw)}
         subprocess.run([program, *folders], env=env, check=True, capture_output=True)
         subprocess.run(["llvm-profdata", "merge", "-sparse", raw, "-o", data], check=True)
-        words = ["llvm-cov", "export", "-skip-expansions", f"-instr-profile={data}", program]
+        words = ["llvm-cov", "export", "-skip-expansions", f"-instr-profile={data}", str(program)]
         report = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)["data"][0]
         here = {f["name"]: f for f in report["functions"] if any("/native/" in file for file in f["filenames"])}
         every |= here.keys()

@@ -183,8 +183,9 @@ def best(program: Program, envs: Mapping[str, Mapping[str, str]], rounds: int) -
         base = program.values({})
         for name in sorted(chosen):
             values = program.values(envs[name])
-            for metric in METRICS if values and base else ():
-                ratios[name][metric].append(values[metric] / base[metric])
+            if values is not None and base is not None:
+                for metric in METRICS:
+                    ratios[name][metric].append(values[metric] / base[metric])
     means = {m: {n: geometric_mean(r[m]) for n, r in ratios.items() if len(r[m]) == rounds} for m in METRICS}
     return {m: min(((ratio, name) for name, ratio in means[m].items()), default=(1.0, "")) for m in METRICS}
 

@@ -181,8 +181,8 @@ def errors(result: dict[str, Any], metric: str, own: str) -> dict[str, float]:
 def rank(result: dict[str, Any], metric: str) -> float:
     """Spearman's rho between program and replay over the configurations."""
     configs = list(result["program"])
-    pairs = [[result[side][c][metric] for c in configs] for side in ("program", "replay")]
-    return float(scipy.stats.spearmanr(*pairs).statistic)
+    program, replay = ([float(result[side][c][metric]) for c in configs] for side in ("program", "replay"))
+    return float(scipy.stats.spearmanr(program, replay).statistic)
 
 
 def gamma(result: dict[str, Any], metric: str) -> tuple[float, int, int]:
