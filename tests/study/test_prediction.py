@@ -65,6 +65,8 @@ def test_the_interval_is_that_of_the_program_and_the_verdict_that_of_replays() -
     assert (wide.ratio, wide.verdict) == (narrow.ratio, "better")
     assert wide.high > 1
     assert wide.verdict_text == "better in replays"
+    assert wide.program_verdict == "unproven", "JSON and the Python API have no verdict that the interval does not show"
+    assert narrow.program_verdict == "better"
     assert narrow.verdict_text == "better"
     assert found["cpu_s"] == GAIN.confirmed["cpu_s"], "times are those of replays"
     settings = predicted_for_program({7: GAIN.confirmed}, {7: GAIN.config}, RECORDINGS)[7]["peak_rss_bytes"]

@@ -74,7 +74,7 @@ class Study:
                 pick.claim,
                 dict(pick.searched.ratios),
                 {m: Ratio(c.ratio, c.low, c.high) for m, c in pick.confirmed.items()},
-                {m: c.verdict for m, c in pick.confirmed.items()},
+                {m: c.program_verdict for m, c in pick.confirmed.items()},
             )
             for name, pick in self.view.picks.items()
         }

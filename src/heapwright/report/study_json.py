@@ -15,9 +15,11 @@ from heapwright.study.view import Confirmation, StudyView
 
 
 def _confirmed(found: Mapping[str, Confirmation]) -> dict[str, Any]:
-    """Return confirmations by metric, as in JSON."""
-    keys = ("ratio", "low", "high", "verdict", "p", "pairs")
-    return {metric: {key: getattr(c, key) for key in keys} for metric, c in found.items()}
+    """Return confirmations by metric, as in JSON. The verdict is that on the program, as the interval is."""
+    keys = ("ratio", "low", "high", "p", "pairs")
+    return {
+        metric: {**{key: getattr(c, key) for key in keys}, "verdict": c.program_verdict} for metric, c in found.items()
+    }
 
 
 def _recordings(view: StudyView) -> dict[str, Any]:

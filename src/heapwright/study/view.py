@@ -74,10 +74,15 @@ class Confirmation:
     note: str = ""
 
     @property
+    def program_verdict(self) -> Verdict:
+        """The verdict on the program: 'unproven' if replays show a change and the wider interval of the program not."""
+        unsure = (self.verdict == "better" and self.high >= 1) or (self.verdict == "worse" and self.low <= 1)
+        return "unproven" if unsure else self.verdict
+
+    @property
     def verdict_text(self) -> str:
         """The verdict for people; that of replays, if the wider interval of the program does not show it."""
-        unsure = (self.verdict == "better" and self.high >= 1) or (self.verdict == "worse" and self.low <= 1)
-        return f"{self.verdict} in replays" if unsure else self.verdict
+        return self.verdict if self.program_verdict == self.verdict else f"{self.verdict} in replays"
 
 
 @dataclass(frozen=True)
