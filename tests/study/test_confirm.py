@@ -6,13 +6,17 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 
+from heapwright.interleaving.blocks import Blocks
 from heapwright.interleaving.candidates import gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.records import StoredRun
+from heapwright.report.progress import SilentProgress
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
-from heapwright.tuning.confirm import settled
+from heapwright.tuning.confirm import Rows, confirm, settled
+from heapwright.workload.model import Input
 
+from ..interleaving.fakes import FakeProgram, FakeRunner, MemoryStore, outcome
 from .conftest import Tuning
 from .fakes import Settings, World
 
@@ -72,6 +76,19 @@ def test_a_confirmation_says_that_runs_fall_into_groups() -> None:
     )
     assert found["peak_rss_bytes"].note == ""
     assert judge_pairs(pairs(slow=0), CONFIGS, 1, Options())[2]["cpu_s"].note == ""
+
+
+def test_a_configuration_that_fails_in_the_first_block_is_not_run_again() -> None:
+    program = FakeProgram(lambda who, _: outcome(failure="killed by SIGSEGV") if who in "bc" else outcome())
+    default, *others = (Config(id_, "toy", {}, {"WHO": who}) for id_, who in enumerate("dabc", 1))
+    store = MemoryStore()
+    made = Blocks(store, FakeRunner(program), 7, SilentProgress())
+    rows = Rows(tuple(others[:2]), tuple(others[2:]), 6)
+    assert confirm(default, rows, made, [Input("default")], Options(pairs_min=6, pairs_max=8)) >= 6
+    who = [name for name, _, _ in program.made]
+    assert (who.count("b"), who.count("c")) == (1, 1), "a crash costs time, and its pick has no result any more"
+    assert who.count("d") == who.count("a") >= 6
+    assert sorted(r.config for r in store.runs.values() if r.failure) == [3, 4]
 
 
 def test_regular_pairs_settle_and_irregular_ones_go_on() -> None:

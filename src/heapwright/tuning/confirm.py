@@ -86,7 +86,8 @@ def fitting_rows(
 def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input], options: Options) -> int:
     """Measure blocks of the default and all rows until every interval of every pick is narrow enough.
 
-    There are at least `rows.pairs` and at most `options.pairs_max` blocks. At every fifth block the widths of the
+    There are at least `rows.pairs` and at most `options.pairs_max` blocks. A configuration that fails in the first
+    block is not run again. At every fifth block the widths of the
     intervals and the regularity of the pairs decide whether to go on, not whether they show a gain.
 
     Args:
@@ -107,7 +108,12 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
     if needed > options.pairs_max:
         blocks.progress.note(f"{options.pairs_max} pairs can prove nothing here: it takes at least {needed} (--pairs)")
     first = blocks.first_block(Phase.CONFIRM, everything)
-    runs = blocks.measure_all(Phase.CONFIRM, first, [everything] * rows.pairs, inputs)
+    runs = blocks.measure_all(Phase.CONFIRM, first, [everything], inputs)
+    failed = {run.config for run in runs if run.failure}  # these have no result, whatever their further runs do
+    picks = [c for c in picks if c.id not in failed]
+    rest = [c for c in everything if c.id not in failed]
+    if len(rest) > 1:
+        runs += blocks.measure_all(Phase.CONFIRM, first + 1, [rest] * (rows.pairs - 1), inputs)
     done = rows.pairs
     while done < options.pairs_max:
         candidates = gather(runs, {c.id: c for c in everything}, default.id)
