@@ -16,6 +16,7 @@ from heapwright.diagnose.which_malloc import which_malloc
 from heapwright.trace.record import recording_environment
 from heapwright.trace.sampling import Sampling
 from tests import needs
+from tests.conftest import ROOT
 from tests.processes import wait_for
 
 
@@ -117,7 +118,7 @@ func main() {
 def test_go_programs_have_a_malloc_if_they_have_c_code(cgo: bool, tmp_path: Path) -> None:
     (tmp_path / "echo.go").write_text(GO % ('// #include <stdlib.h>\nimport "C"' if cgo else ""))
     built = tmp_path / "echo"
-    env = {**os.environ, "CGO_ENABLED": str(int(cgo)), "GO111MODULE": "off", "GOCACHE": str(tmp_path / "cache")}
+    env = {**os.environ, "CGO_ENABLED": str(int(cgo)), "GO111MODULE": "off", "GOCACHE": str(ROOT / "build/go-cache")}
     subprocess.run([needs.command("go"), "build", "-o", built, tmp_path / "echo.go"], check=True, env=env)
     with waiting(built) as pid:
         found = which_malloc(pid)

@@ -18,7 +18,7 @@ from heapwright.trace.raw_files import SUFFIX
 from heapwright.trace.record import recording_environment
 from tests import needs
 from tests.processes import wait_for
-from tests.trace.recording import HEAPWRIGHT, dump, heapwright_record
+from tests.trace.recording import HEAPWRIGHT, count_events, heapwright_record
 
 COMMAND = ("--", "perl", "-e", 'my %h; $h{$_} = "x$_" for 1..20000')
 
@@ -92,7 +92,7 @@ def test_recover_removes_what_a_killed_one_left(program: Callable[..., Path], tm
     raw.mkdir()
     subprocess.run([cases, "many"], env=recording_environment(raw, None, True, os.environ), check=True)
     (only,) = raw.glob("*.raw")
-    for number in range(12):
+    for number in range(5):
         shutil.copy(only, raw / f"{number}-0.raw")
     words: list[str | Path] = [HEAPWRIGHT, "record", "--recover", raw, "-o", "t.hwt"]
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as killed:
@@ -107,7 +107,7 @@ def test_recover_removes_what_a_killed_one_left(program: Callable[..., Path], tm
     os.close(held)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.glob(".*")] == [alive.name]
-    assert dump(tmp_path / "t.hwt")
+    assert count_events(tmp_path / "t.hwt") > 1_000_000
 
 
 def test_an_export_is_whole_or_not_there(disk: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from heapwright.trace.record import recording_environment
 from tests import needs
 from tests.conftest import PROGRAMS
 from tests.processes import alive, wait_for
-from tests.trace.recording import HEAPWRIGHT, dump, heapwright_record, record_told, recorded
+from tests.trace.recording import HEAPWRIGHT, count_events, dump, heapwright_record, record_told, recorded
 
 PLAIN = ("-fno-builtin",)
 KILLS = needs.repeats(50, 15)
@@ -80,8 +80,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(cases: Path, tmp_pat
     said = done.stderr.decode()
     assert said.count("recording stops here, and the program goes on") == 1
     assert "File too large" in said
-    events = dump(tmp_path / "t.hwt")
-    assert 50_000 < len(events) < 250_000
+    assert 50_000 < count_events(tmp_path / "t.hwt") < 250_000
 
 
 def test_recover_finishes_after_heapwright_was_killed(cases: Path, tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_recover_finishes_after_heapwright_was_killed(cases: Path, tmp_path: Pat
     done = heapwright_record("--recover", folder, "-o", "t.hwt", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert not folder.exists()
-    assert len(dump(tmp_path / "t.hwt")) > 0
+    assert count_events(tmp_path / "t.hwt") > 0
 
 
 def test_recover_removes_raw_files_and_no_others(cases: Path, tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_recover_removes_raw_files_and_no_others(cases: Path, tmp_path: Path) ->
             assert kept
             done = heapwright_record("--recover", folder, "-o", target / "t.hwt", folder=folder)
             assert done.returncode == 0, done.stderr
-            assert len(dump(target / "t.hwt")) > 0
+            assert count_events(target / "t.hwt") > 1_000_000
             assert not list(folder.glob("*.raw"))
             assert (folder / "notes" / "today.hwt").read_text() == "mine"
             assert not list(target.glob(".*"))
@@ -136,7 +135,7 @@ def test_recover_keeps_the_files_of_processes_that_run(cases: Path, tmp_path: Pa
     assert f"process {process.pid} still runs; its trace ends here" in said
     assert "are kept, because running processes record into them" in said
     assert len(list(folder.glob("*.raw"))) == 1
-    assert len(dump(tmp_path / "t.hwt")) > 0
+    assert count_events(tmp_path / "t.hwt") > 0
 
 
 def test_status_input_and_output_are_the_commands_own(tmp_path: Path) -> None:
@@ -155,7 +154,7 @@ def test_term_reaches_the_command(cases: Path, tmp_path: Path) -> None:
     wait_for(lambda: counter.exists() and counter.stat().st_size > 0 and any(counter.read_bytes()[:8]))
     process.terminate()
     assert process.wait() == 128 + signal.SIGTERM
-    assert dump(tmp_path / "t.hwt")
+    assert count_events(tmp_path / "t.hwt") > 0
 
 
 def test_a_phase_can_be_marked_from_outside(tmp_path: Path) -> None:
