@@ -1,7 +1,7 @@
 """Lists the programs of tools/fidelity.py and prepares their inputs.
 
 Nobody tuned the replayer on those of `untuned`, nor on most of tools/programs.py. Those of `latest` were added after
-the replayer was last changed.
+the replayer was made, on 2026-11-25.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def untuned(folder: Path) -> list[Program]:
 
 
 def latest(folder: Path) -> list[Program]:
-    """Programs that were added after the last change of the replayer, which was on 2026-11-25."""
+    """Programs that were added after the replayer was made, on 2026-11-25."""
     rng = random.Random(5)
     edges = [f"n{i} -> n{rng.randrange(i, 500)};\n" for i in range(500) for _ in range(1 + i % 2)]
     (folder / "graph.dot").write_text("digraph g {\n" + "".join(edges) + "}\n")
@@ -93,7 +93,7 @@ def latest(folder: Path) -> list[Program]:
 
 # `tune` does not replay these: less than a quarter of their memory is from malloc.
 REFUSED = frozenset({"python3", "orders-py", "orders-js"})
-# Nobody compared these with their replays before the replayer's last change, on 2026-11-25.
+# Nobody compared these with their replays before 2026-11-25.
 FIRST_MEASURED_LATER = frozenset({
     "dot", "mawk", "tidy", "gnuplot", "pigz", "pbzip2", "gm", "orders-lua", "orders-php", "xsltproc", "bash", "povray",
     "clang", "xz", "bench-realistic",

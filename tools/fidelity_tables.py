@@ -98,14 +98,14 @@ def groups(measured: dict[str, Any], latest: Set[str], default: str) -> list[str
 
     Args:
         measured: Each program's result with every run, by name.
-        latest: Names of the programs first measured after the last change of the replayer.
+        latest: Names of the programs added after the replayer was made.
         default: The name of the default configuration.
     """
     several = {name for name, result in measured.items() if result["threads"] > 1}
     kinds = {
         "one thread": measured.keys() - several,
         "several threads": several,
-        "first measured after the replayer's last change": measured.keys() & latest,
+        "added after the replayer was made": measured.keys() & latest,
     }
     lines = ["| programs | number | peak RSS: median error, 95 % | mean RSS: median error, 95 % |", "|---|---|---|---|"]
     for kind, names in kinds.items():
