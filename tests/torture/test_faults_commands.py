@@ -148,9 +148,10 @@ def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, d
     "words",
     [
         ("apply", "s.study"),
+        ("completion", "bash"),
+        ("doctor",),
         ("report", "--extract", "r.html"),
         ("info", "t.hwt", "--json", "-"),
-        ("doctor",),
         ("allocators", "--json", "-"),
         ("measure", "--json", "-", "--", "true"),
         ("replay", "t.hwt", "--json", "-"),
@@ -158,7 +159,7 @@ def test_no_room_for_temporary_files(verb: str, left: int, heapwright: Marked, d
     ],
     ids=lambda words: words[0],
 )
-@pytest.mark.few(2)
+@pytest.mark.few(3)
 def test_a_full_stdout_is_an_error_of_one_line(words: tuple[str, ...], heapwright: Marked) -> None:
     """The command fails with one line if it cannot write to stdout."""
     if words[0] == "report":

@@ -141,7 +141,7 @@ def _write(args: argparse.Namespace, found: Any) -> None:
 
         write_plots(found, args.plots)
     if not args.quiet and not writes_stdout(args):
-        print(text(found, shutil.get_terminal_size((80, 24)).columns), end="")
+        write_text("-", text(found, shutil.get_terminal_size((80, 24)).columns))
     else:
         for line in cell_failures(found):
             warn(line)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from heapwright.cli.common import write_text
 from heapwright.cli.parser import verbs_of
 
 _EPILOG = """\
@@ -37,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
         for action in verb._actions:
             if action.type is Path or "FILE" in str(action.metavar):
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, args.shell))
+    write_text("-", shtab.complete(parser, args.shell) + "\n")
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.cautions import warn_of_changes
+from heapwright.cli.common import write_text
 from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.errors import UsageError
 from heapwright.terminal_text import tell
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.open import report_path
 
     if args.extract is not None:
-        print(json.dumps(extract(args.extract), indent=1))
+        write_text("-", json.dumps(extract(args.extract), indent=1) + "\n")
         return 0
     if not args.studies:
         raise UsageError("no study to report", "name one, for example: heapwright report FILE.study")
