@@ -24,11 +24,17 @@ class Reader final : public PackedSource {
       error = path + ": " + std::strerror(errno);
       return false;
     }
+    if (!S_ISREG(status.st_mode)) {
+      error = path + ": a trace is read from a regular file, not from a device or a pipe";
+      return false;
+    }
     size_ = static_cast<std::uint64_t>(status.st_size);
     Bytes start(kPackedMagic.size() + 2, '\0');
     if (std::fread(start.data(), 1, start.size(), file_.get()) != start.size() ||
         !start.starts_with(kPackedMagic)) {
-      error = path + ": this is not a packed trace";
+      error = path +
+              ": this is not a packed trace (heapwright import reads those of other tools, heapwright synth "
+              "a model)";
       return false;
     }
     offset_ = start.size();

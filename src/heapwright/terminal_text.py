@@ -79,4 +79,8 @@ def console(stderr: bool = False) -> Console:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else segment._replace(text=visible(segment.text, "\n"))
 
+        def on_broken_pipe(self) -> None:
+            """Let the caller end as for any output to a closed pipe; rich would end with status 1."""
+            raise BrokenPipeError
+
     return Fit(stderr=stderr, highlight=False, markup=False)

@@ -82,6 +82,22 @@ def test_errors_of_the_api_are_one_line() -> None:
         heapwright.open_study("none.study")
 
 
+@pytest.mark.parametrize(
+    ("words", "more", "message"),
+    [
+        (["true", 5], {}, "5 is no text"),
+        (["true", "a\0b"], {}, "has a null byte"),
+        (["true"], {"env": {"A": 1}}, "1 is no text"),
+        (["true"], {"env": {"A=B": "x"}}, "'A=B' is not a name of a variable"),
+        (["true"], {"options": ["--json", "file"]}, "--json cannot be among the options"),
+        (["true"], {"options": "--timeout 20"}, "the options are one text"),
+    ],
+)
+def test_wrong_arguments_of_the_api_are_one_line(words: list[Any], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(heapwright.HeapwrightError, match=message):
+        heapwright.measure(words, **more)
+
+
 def test_compare_returns_ratios_to_the_reference(program: Callable[..., Path]) -> None:
     bump = str(program("bump_malloc", "-shared", "-fPIC"))
     found = heapwright.compare([str(program("mapping_calls"))], allocators=["glibc", bump], rounds=3)

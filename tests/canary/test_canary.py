@@ -140,6 +140,9 @@ def test_blocks_without_a_ratio_are_counted_and_named() -> None:
         sample.numbers = {"errors": (0.0, 7.0), "none": (0.0, 0.0)}
     found = judge_samples(header, samples, 0, 0.01)
     assert (found.blocks["errors"].times, found.blocks["errors"].without_ratio) == ([], 3)
+    errors, none = found.results["errors"], found.results["none"]
+    assert (errors.control, errors.treatment, errors.ratio) == (0, 7, None)
+    assert (none.control, none.treatment, none.ratio) == (0, 0, None), "0, which is known, is not n/a"
     [line] = [line for line in notes(found) if "no ratio" in line]
     assert line.startswith("errors: 3 of 3 blocks have no ratio")
     assert line.endswith("control 0, treatment 7.")

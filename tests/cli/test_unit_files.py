@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.cli.common import write_json
-from heapwright.cli.output_files import output_folder
+from heapwright.cli.output_files import output_file, output_folder
 from heapwright.files import write_whole
 
 
@@ -51,6 +51,11 @@ def test_devices_and_pipes_are_written_in_place(tmp_path: Path) -> None:
     write_whole(pipe, "through")
     assert os.read(reader, 100) == b"through"
     os.close(reader)
+
+
+def test_a_name_with_a_slash_at_its_end_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="names a directory"):
+        output_file(f"{tmp_path}/new/")
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

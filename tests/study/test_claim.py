@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sqlite3
 from collections.abc import Callable
@@ -13,11 +14,11 @@ import pytest
 
 from heapwright.cli.common import write_json
 from heapwright.errors import HeapwrightError
-from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.configuration import DEFAULT_ID, Config
 from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.stats import Verdict
 from heapwright.report.study_json import tune_json
-from heapwright.study.choose import chosen_config, chosen_pick, kept_choice
+from heapwright.study.choose import as_shipped, chosen_config, chosen_pick, kept_choice
 from heapwright.study.claim import NOTHING, effect, is_proven, losses, pick_claim, recommended_pick, study_claim
 from heapwright.study.commands import measure_command
 from heapwright.study.confirmation import judge_pairs
@@ -247,6 +248,15 @@ def test_without_a_gain_the_default_is_shipped(tuning: Callable[..., Tuning]) ->
     with pytest.raises(HeapwrightError, match="has no 'time' pick") as caught:
         chosen_pick(view, "time")
     assert caught.value.hint == "it has: none: nothing beat the default"
+
+
+def test_the_default_of_recordings_ships_nothing() -> None:
+    """Replays preload the recorded malloc as their default; the program has it anyway."""
+    default = Config(DEFAULT_ID, "glibc", {}, {"LD_PRELOAD": "/usr/lib/libc.so.6"})
+    assert as_shipped(default, from_recordings=True).env == {}
+    assert as_shipped(default, from_recordings=False) == default
+    pick = dataclasses.replace(default, id=DEFAULT_ID + 1)
+    assert as_shipped(pick, from_recordings=True) == pick
 
 
 def test_an_unfinished_study_ships_nothing(tuning: Callable[..., Tuning]) -> None:

@@ -20,6 +20,14 @@ def slow(program: Callable[..., Path]) -> str:
     return str(program("slow"))
 
 
+@pytest.mark.parametrize("text", ["500ms", "1m30s", "0s"])
+def test_a_time_that_is_none_is_not_taken_for_a_text(heapwright: Heapwright, text: str) -> None:
+    done = heapwright("measure", "--prefix", text, "--", "touch", "ran")
+    assert done.status == 2
+    assert f"'{text}' is not a time that can end a run" in done.err
+    assert not (heapwright.folder / "ran").exists()
+
+
 def test_a_text_of_prefix_ends_every_run(heapwright: Heapwright, slow: str) -> None:
     """Times are compared too, because all prefixes contain the same work."""
     began = time.monotonic()

@@ -45,6 +45,22 @@ def test_a_reader_that_ends_early_ends_the_target(heapwright: Heapwright) -> Non
     wait_for(lambda: not alive(int((heapwright.folder / "pid").read_text())))
 
 
+def test_a_table_for_a_reader_that_ends_early(heapwright: Heapwright) -> None:
+    """`heapwright allocators | true`; rich would end with the status of a failure."""
+    for verb in ("allocators", "doctor"):
+        running = heapwright.start(verb)
+        assert running.stdout is not None
+        running.stdout.close()
+        assert running.wait(timeout=60) == 128 + signal.SIGPIPE
+
+
+def test_a_directory_that_is_gone(heapwright: Heapwright) -> None:
+    line = f"mkdir gone; cd gone; rmdir ../gone; exec {heapwright.path} measure -- /bin/true"
+    done = subprocess.run(["sh", "-c", line], cwd=heapwright.folder, capture_output=True, text=True, check=False)
+    said = "heapwright: the current directory does not exist any more (change to another one)\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 def test_characters_that_the_encoding_lacks_become_question_marks(heapwright: Heapwright) -> None:
     for encoding in ("ascii", "latin-1"):
         done = subprocess.run(
@@ -78,6 +94,20 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_runs(heapwright: 
         assert "no/file: there is no directory no (create it first)" in done.err
     assert "is a directory" in heapwright("measure", "--json", ".", "--", "touch", "ran").err
     assert not (heapwright.folder / "ran").exists()
+
+
+def test_a_device_is_not_replaced_by_a_file(heapwright: Heapwright) -> None:
+    """As root, `-o /dev/null` would destroy it."""
+    os.mkfifo(heapwright.folder / "pipe")
+    assert heapwright("record", "-q", "-o", "t.hwt", "--", "perl", "-e1").status == 0
+    record = ("record", "--force", "-o", "pipe", "--", "touch", "ran")
+    for words in (("export", "t.hwt", "-o", "pipe"), ("import", "t.wl", "-o", "pipe"), record):
+        done = heapwright(*words)
+        assert (done.status, done.out) == (2, "")
+        assert "pipe is a device or a pipe (name a regular file" in done.err
+    assert (heapwright.folder / "pipe").is_fifo()
+    assert not (heapwright.folder / "ran").exists()
+    assert "a trace is read from a regular file" in heapwright("info", "pipe").err
 
 
 def test_a_script_without_an_interpreter_line_is_recorded(heapwright: Heapwright) -> None:

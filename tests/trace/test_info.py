@@ -97,6 +97,9 @@ def test_a_title_is_shown_without_the_empty_words_behind_it(tmp_path: Path) -> N
     titled = msgspec.structs.replace(found, synthetic=False, command=["puma: cluster worker 0: 12 [web]", "", "", ""])
     out = io.StringIO()
     show_info(titled, "t.hwt", Console(file=out, width=80))
+    words = msgspec.structs.replace(titled, command=["redis-server", "--save", ""])
+    show_info(words, "u.hwt", Console(file=out, width=80))
+    assert "u.hwt: redis-server --save '' on " in out.getvalue()
     assert out.getvalue().startswith("t.hwt: 'puma: cluster worker 0: 12 [web]' on ")
 
 

@@ -39,7 +39,9 @@ def measure(
     Raises:
         HeapwrightError: the command cannot be run or measured. A command that fails has its status in `runs`.
     """
-    found = _verb("measure", [*_target(workload), "-n", str(runs), *options], command, env, passes_status=True)
+    found = _verb(
+        "measure", [*_target(workload), "-n", str(runs), *_further(options)], command, env, passes_status=True
+    )
     return Measurement(found["runs"], _summaries(found["summary"], found["runs"]), found["meter"], found["host"])
 
 
@@ -67,7 +69,7 @@ def compare(
     Raises:
         HeapwrightError: nothing can be run.
     """
-    words = [*_target(workload), "-n", str(rounds), "--seed", str(seed), *options]
+    words = [*_target(workload), "-n", str(rounds), "--seed", str(seed), *_further(options)]
     words += ["--allocators", _joined("allocators", allocators)] if allocators else []
     words += ["--metrics", _joined("metrics", metrics)] if metrics else []
     found = _verb("compare", words, command, None, passes_status=True)
@@ -130,7 +132,7 @@ def tune(
         words += [option, value] if value else []
     words += [] if search_only is None else ["--search-only" if search_only else "--no-search-only"]
     words += [] if minify else ["--no-minify"]
-    _verb("tune", [*words, *options], command, None)
+    _verb("tune", [*words, *_further(options)], command, None)
     return open_study(study)
 
 
@@ -165,7 +167,7 @@ def replay(
     Raises:
         HeapwrightError: the trace cannot be read, or the replay fails.
     """
-    words = [os.fspath(trace), "--allocator", allocator, "-n", str(runs), *options]
+    words = [os.fspath(trace), "--allocator", allocator, "-n", str(runs), *_further(options)]
     for key, value in (settings or {}).items():
         words += ["--set", f"{key}={value}"]
     found = _verb("replay", words, None, None)
@@ -201,6 +203,20 @@ def _target(workload: str | os.PathLike[str] | None) -> list[str]:
     return ["--workload", os.fspath(workload)] if workload is not None else []
 
 
+def _further(options: Sequence[str]) -> Sequence[str]:
+    """The further options of a verb, checked: not one text, and none that takes the result away.
+
+    Raises:
+        UsageError: they are.
+    """
+    if isinstance(options, str):
+        raise UsageError("the options are one text", "give a list of words, for example ['--timeout', '20']")
+    for word in options:
+        if isinstance(word, str) and word.partition("=")[0] in ("--json", "--help", "-h"):
+            raise UsageError(f"{word} cannot be among the options: the result is returned", "leave it out")
+    return options
+
+
 def _verb(
     verb: str,
     words: Sequence[str],
@@ -223,6 +239,13 @@ def _verb(
     """
     if isinstance(command, str):
         raise UsageError("the command is one text", "give a list of words, for example ['./prog', 'input']")
+    for text in [*words, *(command or ()), *(env or {}), *(env or {}).values()]:
+        if not isinstance(text, (str, os.PathLike)):
+            raise UsageError(f"{text!r} is no text", "words of commands and options, and variables, are of type str")
+        if "\0" in os.fspath(text):
+            raise UsageError(f"{text!r} has a null byte", "leave it out")
+    if wrong := [name for name in env or {} if not name or "=" in name]:
+        raise UsageError(f"'{wrong[0]}' is not a name of a variable", "a name has no '='")
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         out = Path(folder) / "out.json"
         line = [sys.executable, "-m", "heapwright.cli.main", verb, "--quiet", "--json", str(out), *words]

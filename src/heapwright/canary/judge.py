@@ -88,7 +88,10 @@ def judge_number(blocks: RatioSeries, margin: float) -> CanaryResult:
     """
     every = blocks.log_ratios
     if not every:
-        return CanaryResult("open")
+        if not blocks.without_ratio:
+            return CanaryResult("open")
+        control, treatment = (total / blocks.without_ratio for total in blocks.sum_without_ratio)
+        return CanaryResult("open", control, treatment)  # 0 in one group or both, as page faults may be
     control, treatment = statistics.fmean(blocks.control), statistics.fmean(blocks.treatment)
     looks = int(math.log2(len(every) / FIRST_LOOK)) + 1 if len(every) >= FIRST_LOOK else 0
     if not looks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -184,6 +185,10 @@ def _prefix(text: str) -> Prefix:
     try:
         count, length = parse_budget(text)
     except UsageError:
+        if re.fullmatch(r"[\d.]+(ns|us|ms|s|sec|m|min|h|d)([\d.].*)?", text):
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is not a time that can end a run: give one above 0, such as 0.5s, 90s or 30m"
+            ) from None
         return Prefix(output=text)
     return Prefix(output=text) if count else Prefix(seconds=length)
 

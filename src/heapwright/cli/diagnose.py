@@ -15,6 +15,7 @@ from heapwright.terminal_text import console, warn
 
 if TYPE_CHECKING:
     from heapwright.diagnose.diagnosis import Diagnosis
+    from heapwright.diagnose.target import Target
 
 _EPILOG = """\
 examples:
@@ -64,10 +65,12 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.diagnose.target import find_target
 
-    targets = {name: find_target(name) for name in args.targets}
+    targets = {name: find_target(name) for name in dict.fromkeys(args.targets)}
+    if len(targets) > 1:
+        targets = _that_exist(targets)
     pids = sorted({pid for target in targets.values() for pid in target.pids})
     label = ", ".join(dict.fromkeys(target.label for target in targets.values()))
-    if len(args.targets) > 1 and all(name.isdecimal() for name in args.targets):
+    if len(targets) > 1 and all(name.isdecimal() for name in targets):
         label = f"processes {', '.join(map(str, pids[:6]))}{' …' if len(pids) > 6 else ''}"
     groups = [name for name, target in targets.items() if target.is_group]
     fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}
@@ -87,6 +90,16 @@ def run(args: argparse.Namespace) -> int:
                 break  # the last process ended while it was read
             _show(args, whole, each, label)
     return 0
+
+
+def _that_exist(targets: dict[str, Target]) -> dict[str, Target]:
+    """Warn of processes that do not exist, and leave them out, unless none would be left."""
+    ended = [name for name, target in targets.items() if not any(Path(f"/proc/{pid}").exists() for pid in target.pids)]
+    if len(ended) == len(targets):
+        return targets
+    for name in ended:
+        warn(f"there is no process {name} (any more); it is left out")
+    return {name: target for name, target in targets.items() if name not in ended}
 
 
 def _members(groups: list[str]) -> set[int]:

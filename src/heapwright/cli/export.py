@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import regular_file
 from heapwright.terminal_text import counted, tell, warn
 
 _EPILOG = """\
@@ -30,7 +30,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
     parser.add_argument("--format", choices=("wl",), default="wl", help="the format to write (default wl)")
-    parser.add_argument("-o", "--output", type=output_file, required=True, metavar="FILE", help="the file to write")
+    parser.add_argument("-o", "--output", type=regular_file, required=True, metavar="FILE", help="the file to write")
     add_output_options(parser)
     parser.set_defaults(run=run)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import regular_file
 from heapwright.terminal_text import counted, tell, warn
 
 _EPILOG = """\
@@ -29,7 +29,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a .wl file, or a heaptrack file: plain, .gz or .zst")
-    parser.add_argument("-o", "--output", type=output_file, required=True, metavar="TRACE", help="the trace to write")
+    parser.add_argument("-o", "--output", type=regular_file, required=True, metavar="TRACE", help="the trace to write")
     parser.add_argument(
         "--format", choices=("wl", "heaptrack"), help="the format of FILE (default: detected from its content)"
     )

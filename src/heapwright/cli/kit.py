@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import regular_file
 from heapwright.platforms import PLATFORMS, host_platform
 from heapwright.terminal_text import say
 
@@ -32,7 +32,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=output_file,
+        type=regular_file,
         default=Path("heapwright-kit.tar.zst"),
         metavar="FILE",
         help="the archive to write: .tar.zst (default heapwright-kit.tar.zst), .tar.gz or .tar",

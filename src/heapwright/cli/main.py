@@ -164,6 +164,9 @@ def _main(argv: Sequence[str] | None) -> int:
         return 128 + signal.SIGPIPE
     except OSError as error:
         lost = _drop_output()  # stdout may be the file that could not be written
+        if error.errno == errno.ENOENT and not error.filename and not _directory_exists():
+            fail("the current directory does not exist any more", "change to another one")
+            return FAILED
         where = f"{error.filename}: " if error.filename else "stdout: " if lost else ""
         fail(f"{where}{error.strerror or error}")
         return USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # all too long names are the user's
@@ -199,6 +202,15 @@ def _fill_closed_streams() -> None:
         if getattr(sys, name) is None:
             with contextlib.suppress(OSError):  # takes the lowest free number; child processes find it closed
                 setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))  # noqa: PTH123, SIM115
+
+
+def _directory_exists() -> bool:
+    """Whether the current directory exists."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _drop_output() -> bool:

@@ -25,6 +25,8 @@ def output_file(text: str) -> Path:
         )
     path = Path(text)
     folder = path.absolute().parent
+    if text.endswith("/"):
+        raise argparse.ArgumentTypeError(f"{text} names a directory (name a file)")
     if is_stream(path) and not path.is_dir():
         return path
     if not folder.is_dir():
@@ -33,6 +35,18 @@ def output_file(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"{text} is a directory (name a file)")
     if not os.access(folder, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text}: no files can be created in {path.parent}")
+    return path
+
+
+def regular_file(text: str) -> Path:
+    """An argparse type: a file that is written beside its place and renamed, so it must not be a device or a pipe.
+
+    Raises:
+        ArgumentTypeError: the file cannot be written, or it is no regular file.
+    """
+    path = output_file(text)
+    if is_stream(path):
+        raise argparse.ArgumentTypeError(f"{text} is a device or a pipe (name a regular file)")
     return path
 
 

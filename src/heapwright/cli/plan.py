@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -183,6 +184,9 @@ def _advance(folder: Path, plan: JobPlan, parse: Parse) -> int:
         raise
     if status in (0, NO_GAIN, UNDECIDED):  # --exit-code
         made[0].done()
-        say("the study is finished; its report is beside the study file")
+        if plan.words[0] == "landscape":
+            say(f"the landscape is finished; see it by its command: {shlex.join(['heapwright', *plan.words])}")
+        else:
+            say("the study is finished; its report is beside the study file")
         sys.stdout.write("0\n")
     return status

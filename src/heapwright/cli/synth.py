@@ -9,7 +9,7 @@ from typing import Any
 
 from heapwright.cli.common import add_output_options, write_json
 from heapwright.cli.measuring_options import add_measuring_options
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import regular_file
 from heapwright.cli.replay import add_replay_options
 from heapwright.terminal_text import counted, tell, warn
 
@@ -38,7 +38,7 @@ def add_parser(verbs: Any) -> None:
         help="a model that 'heapwright fit' wrote, or a sample of a trace, which is expanded",
     )
     parser.add_argument(
-        "-o", "--output", type=output_file, metavar="TRACE", help="write the trace and do not replay it"
+        "-o", "--output", type=regular_file, metavar="TRACE", help="write the trace and do not replay it"
     )
     parser.add_argument(
         "--scale", type=_factor, default=1.0, metavar="F", help="multiply the live bytes by this factor (default 1)"

@@ -80,7 +80,9 @@ def _plain(count: float) -> str:
 
 def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     """Return the lines above the pictures, each with its style."""
-    command = shlex.join(word for word in info.command if word) or info.executable
+    first, rest = info.command[:1], info.command[1:]
+    title = " " in "".join(first) and not any(rest)  # written by the program over its words; zero bytes fill the rest
+    command = shlex.join(first if title else info.command) or info.executable
     made = "made from a model" if info.synthetic else f"{command} on {info.allocator}" if command else info.allocator
     head = visible(f"{name}: {made}")
     rows = [*_event_rows(info), *_live_rows(info), *_resident_rows(info), *_call_rows(info)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,13 +52,23 @@ def keep_choice(store: Store, view: StudyView) -> None:
 def kept_choice(store: Store, name: PickName | None) -> Config | None:
     """The stored choice for this pick; None: the runs must be judged."""
     shipped = store.meta.shipped if store.meta.phase == Phase.DONE else {}
-    return store.config_by_id(shipped[name or ""]) if (name or "") in shipped else None
+    if (name or "") not in shipped:
+        return None
+    return as_shipped(store.config_by_id(shipped[name or ""]), store.meta.recordings is not None)
 
 
 def chosen_config(view: StudyView, name: PickName | None) -> Config:
     """The configuration of `chosen_pick`; the default if nothing is proven."""
     pick = chosen_pick(view, name)
-    return pick.config if pick else view.default
+    return as_shipped(pick.config if pick else view.default, view.recordings is not None)
+
+
+def as_shipped(config: Config, from_recordings: bool) -> Config:
+    """A configuration as it is shipped: the default of a study of recordings sets nothing.
+
+    Replays need variables for their default, such as the library of the recorded malloc. The program has that malloc.
+    """
+    return dataclasses.replace(config, env={}) if config.is_default and from_recordings else config
 
 
 def prediction_caution(view: StudyView, pick: Pick | None, path: Path | str) -> str:

@@ -52,12 +52,14 @@ def need_trace(trace: Path) -> None:
     """Fails with one clear line unless the file can be read.
 
     Raises:
-        UsageError: the file does not exist, is a directory or is not readable.
+        UsageError: the file does not exist, is not a regular file or is not readable.
     """
     if not trace.exists():
         raise UsageError(f"no such trace: {trace}", "heapwright record makes one")
     if trace.is_dir():
         raise UsageError(f"not a trace: {trace} is a directory")
+    if not trace.is_file():
+        raise UsageError(f"{trace} is a device or a pipe", "a trace is read from a regular file")
     if not os.access(trace, os.R_OK):
         raise UsageError(f"the trace cannot be read: {trace}")
 

@@ -27,6 +27,7 @@ from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator, library_folder
 from heapwright.allocators.space_spec import preload_variables
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
+from heapwright.files import is_stream
 from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
 from heapwright.trace.raw_files import (
@@ -156,6 +157,8 @@ def check_target(trace: Path, force: bool) -> None:
     """
     if trace.is_dir():
         raise UsageError(f"{trace} is a directory", "name a file: -o prog.hwt")
+    if is_stream(trace):  # a regular file would take its place
+        raise UsageError(f"{trace} is a device or a pipe", "name a regular file: -o prog.hwt")
     others = others_folder(trace)
     if others.exists() and not others.is_dir():
         raise UsageError(f"the folder {others} cannot be made: it is a file", "name another trace with -o")
