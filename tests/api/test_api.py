@@ -85,10 +85,10 @@ def test_errors_of_the_api_are_one_line() -> None:
 @pytest.mark.parametrize(
     ("words", "more", "message"),
     [
-        (["true", 5], {}, "5 is no text"),
+        (["true", 5], {}, "5 is not a str"),
         (["true", "a\0b"], {}, "has a null byte"),
-        (["true"], {"env": {"A": 1}}, "1 is no text"),
-        (["true"], {"env": {"A=B": "x"}}, "'A=B' is not a name of a variable"),
+        (["true"], {"env": {"A": 1}}, "1 is not a str"),
+        (["true"], {"env": {"A=B": "x"}}, "'A=B' is not the name of a variable"),
         (["true"], {"options": ["--json", "file"]}, "--json cannot be among the options"),
         (["true"], {"options": "--timeout 20"}, "the options are one text"),
     ],

@@ -241,11 +241,11 @@ def _verb(
         raise UsageError("the command is one text", "give a list of words, for example ['./prog', 'input']")
     for text in [*words, *(command or ()), *(env or {}), *(env or {}).values()]:
         if not isinstance(text, (str, os.PathLike)):
-            raise UsageError(f"{text!r} is no text", "words of commands and options, and variables, are of type str")
+            raise UsageError(f"{text!r} is not a str", "words of commands and options, and variables, are texts")
         if "\0" in os.fspath(text):
             raise UsageError(f"{text!r} has a null byte", "leave it out")
     if wrong := [name for name in env or {} if not name or "=" in name]:
-        raise UsageError(f"'{wrong[0]}' is not a name of a variable", "a name has no '='")
+        raise UsageError(f"'{wrong[0]}' is not the name of a variable", "a name has no '='")
     with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
         out = Path(folder) / "out.json"
         line = [sys.executable, "-m", "heapwright.cli.main", verb, "--quiet", "--json", str(out), *words]
