@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import sqlite3
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from heapwright.interleaving.configuration import DEFAULT_ID, Config
 from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.stats import Verdict
 from heapwright.report.study_json import tune_json
-from heapwright.study.choose import as_shipped, chosen_config, chosen_pick, kept_choice
+from heapwright.study.choose import chosen_config, chosen_pick, config_of, kept_choice
 from heapwright.study.claim import NOTHING, effect, is_proven, losses, pick_claim, recommended_pick, study_claim
 from heapwright.study.commands import measure_command
 from heapwright.study.confirmation import judge_pairs
@@ -27,6 +26,7 @@ from heapwright.study.options import Options
 from heapwright.study.policy import Aims
 from heapwright.study.store import read_study, study_errors
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName
+from heapwright.trace.recordings import Recordings
 from heapwright.tuning.confirm import pairs_needed
 
 from .conftest import Tuning
@@ -250,13 +250,17 @@ def test_without_a_gain_the_default_is_shipped(tuning: Callable[..., Tuning]) ->
     assert caught.value.hint == "it has: none: nothing beat the default"
 
 
-def test_the_default_of_recordings_ships_nothing() -> None:
+def test_the_default_of_recordings_ships_nothing(tuning: Callable[..., Tuning]) -> None:
     """Replays preload the recorded malloc as their default; the program has it anyway."""
-    default = Config(DEFAULT_ID, "glibc", {}, {"LD_PRELOAD": "/usr/lib/libc.so.6"})
-    assert as_shipped(default, from_recordings=True).env == {}
-    assert as_shipped(default, from_recordings=False) == default
-    pick = dataclasses.replace(default, id=DEFAULT_ID + 1)
-    assert as_shipped(pick, from_recordings=True) == pick
+    view = tuning(World(), options=SHORT).go()
+    preloads = replace(view.default, env={"LD_PRELOAD": "/usr/lib/libc.so.6"})
+    of_program = replace(view, default=preloads)
+    of_recordings = replace(of_program, recordings=Recordings({}))
+    assert config_of(of_program, None) == preloads
+    assert config_of(of_recordings, None).env == {}
+    other = replace(preloads, id=DEFAULT_ID + 1)
+    picked = replace(pick("memory", memory(0.8, "better"), cpu(1, "same")), config=other)
+    assert config_of(of_recordings, picked) == picked.config
 
 
 def test_an_unfinished_study_ships_nothing(tuning: Callable[..., Tuning]) -> None:

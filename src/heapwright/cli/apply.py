@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; the exit status says whether the printed settings are proven to be a gain."""
     from heapwright.allocators.huge_pages import are_forbidden
     from heapwright.report.apply import render_config
-    from heapwright.study.choose import as_shipped, chosen_pick, prediction_caution
+    from heapwright.study.choose import chosen_pick, config_of, prediction_caution
     from heapwright.study.claim import is_proven
     from heapwright.study.load import load_view
     from heapwright.study.take_effect import library_trouble
@@ -87,8 +87,7 @@ def run(args: argparse.Namespace) -> int:
     warn_of_changes(args.study)
     view = load_view(args.study)
     pick = chosen_pick(view, args.pick)
-    config, claim = (pick.config, pick.claim) if pick else (view.default, view.claim)
-    config = as_shipped(config, view.recordings is not None)
+    config, claim = config_of(view, pick), pick.claim if pick else view.claim
     if args.check:
         return _check(args, view, config, container)
     command, cwd = view.command, str(view.workload.get("cwd") or "")

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import cast
 
 from heapwright import __version__
@@ -207,7 +208,7 @@ def _fill_closed_streams() -> None:
 def _directory_exists() -> bool:
     """Whether the current directory exists."""
     try:
-        os.getcwd()  # noqa: PTH109
+        Path.cwd()
     except FileNotFoundError:
         return False
     return True

@@ -118,12 +118,12 @@ def _named(name: str, request: LinkRequest, options: str, why: str, left: str = 
 
 def _from_study(request: LinkRequest) -> Choice:
     """Choose a study's allocator; settings of exgen and reaper are built in, others stay in the environment."""
-    from heapwright.study.choose import chosen_pick, prediction_caution
+    from heapwright.study.choose import chosen_pick, config_of, prediction_caution
     from heapwright.study.load import load_view
 
     view = load_view(Path(request.study))
     pick = chosen_pick(view, request.pick)
-    config = pick.config if pick else view.default
+    config = config_of(view, pick)
     why = f"{request.study}: {pick.name if pick else 'nothing is proven better: the default'}"
     if config.allocator in OURS:
         variable = f"{config.allocator.split('-')[0].upper()}_OPTIONS"

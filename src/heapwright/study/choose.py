@@ -54,16 +54,20 @@ def kept_choice(store: Store, name: PickName | None) -> Config | None:
     shipped = store.meta.shipped if store.meta.phase == Phase.DONE else {}
     if (name or "") not in shipped:
         return None
-    return as_shipped(store.config_by_id(shipped[name or ""]), store.meta.recordings is not None)
+    return _as_shipped(store.config_by_id(shipped[name or ""]), store.meta.recordings is not None)
 
 
 def chosen_config(view: StudyView, name: PickName | None) -> Config:
     """The configuration of `chosen_pick`; the default if nothing is proven."""
-    pick = chosen_pick(view, name)
-    return as_shipped(pick.config if pick else view.default, view.recordings is not None)
+    return config_of(view, chosen_pick(view, name))
 
 
-def as_shipped(config: Config, from_recordings: bool) -> Config:
+def config_of(view: StudyView, pick: Pick | None) -> Config:
+    """The configuration that a study ships: that of a pick, or the default if there is none."""
+    return _as_shipped(pick.config if pick else view.default, view.recordings is not None)
+
+
+def _as_shipped(config: Config, from_recordings: bool) -> Config:
     """A configuration as it is shipped: the default of a study of recordings sets nothing.
 
     Replays need variables for their default, such as the library of the recorded malloc. The program has that malloc.
