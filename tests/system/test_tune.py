@@ -127,24 +127,24 @@ def test_search_on_train_and_confirmation_on_test_inputs(heapwright: Heapwright,
     (heapwright.folder / "w.toml").write_text(WORKLOAD.replace("{program}", str(program("moody"))))
     (heapwright.folder / "moods.toml").write_text(MOODS)
     words = ["tune", "--workload", "w.toml", "--space", "moods.toml", "--method", "grid", "--timeout", "2"]
-    words += ["--minimize", "peak_rss", "--pairs", "6:6", "--study", "s.study", "--json", "-"]
-    found = result(heapwright(*words))
+    words += ["--minimize", "peak_rss", "--pairs", "6:6", "--study", "s.study", "--json", "r.json"]
+    done = heapwright(*words)
+    assert done.status == 0, done.err
+    found = json.loads((heapwright.folder / "r.json").read_text())
     where = rows(heapwright.folder / "s.study", "SELECT DISTINCT phase, input FROM run")
     assert {i for p, i in where if p in ("search", "shortlist") or p.startswith("minify")} == {"first", "second"}
     assert {i for p, i in where if p == "confirm"} == {"held out"}
     assert found["picks"]["memory"]["settings"] == {"mood": "lean"}
+    assert_contract(done, found)
 
 
 def test_a_server_is_started_loaded_and_stopped(heapwright: Heapwright) -> None:
     write_server(heapwright.folder, free_port())
     words = ["tune", "--workload", "server.toml", "--allocators", "glibc,exgen", "--budget", "2", "--method", "sobol"]
-    done = heapwright(*words, "--pairs", "6:6", "--study", "s.study", "--json", "r.json")
-    assert done.status == 0, done.err
-    found = json.loads((heapwright.folder / "r.json").read_text())
+    found = result(heapwright(*words, "--pairs", "6:6", "--study", "s.study", "--json", "-"))
     assert found["baseline"]["wall_s"]["median"] > 0
     assert found["baseline"]["peak_rss_bytes"]["median"] > 5 << 20
     assert {f for (f,) in rows(heapwright.folder / "s.study", "SELECT DISTINCT failure FROM run")} == {""}
-    assert_contract(done, found)
 
 
 def assert_contract(done: Done, found: dict[str, Any]) -> None:
@@ -152,8 +152,10 @@ def assert_contract(done: Done, found: dict[str, Any]) -> None:
     assert found["schema_version"] == 1
     keys = {"study", "baseline", "picks", "front", "evaluations", "wall_s"}
     assert keys <= set(found)
+    assert found["picks"]
     for pick in found["picks"].values():
         assert {"allocator", "settings", "env", "search", "confirmed"} <= set(pick)
+        assert pick["confirmed"]
         for confirmed in pick["confirmed"].values():
             assert {"ratio", "low", "high", "verdict"} <= set(confirmed)
             assert confirmed["verdict"] in ("better", "worse", "same", "unproven")
