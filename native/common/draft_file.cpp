@@ -1,6 +1,7 @@
 #include "draft_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,11 @@ namespace heapwright {
 
 int DraftFile::create(const std::string& path, mode_t mode) {
   discard();
+  struct stat existing {};
+  if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
+    errno = S_ISDIR(existing.st_mode) ? EISDIR : EEXIST;
+    return -1;
+  }
   // With the draft's suffix, a name has at most 255 bytes. The ends of names differ: t and t.threads.
   constexpr std::size_t kMaxName = 200;
   const std::size_t slash = path.rfind('/') + 1;  // 0 if there is none

@@ -227,7 +227,7 @@ bool write_wl(EventSource& source, const std::string& path, Exported& done, std:
   DraftFile draft;
   DraftFile temporary;
   std::FILE* out = open_stream(draft.create(path));
-  std::FILE* threads = open_stream(temporary.create(path + ".threads"));
+  std::FILE* threads = out == nullptr ? nullptr : open_stream(temporary.create(path + ".threads"));
   bool sound = out != nullptr && threads != nullptr;
   if (sound) {
     temporary.discard();  // `threads` can still be read and written

@@ -245,6 +245,14 @@ def test_a_report_that_cannot_be_written_is_one_line(any_meter: Meter) -> None:
     one_line(any_meter.words(["true"]), 1, "cannot write /no/such/folder/report: No such file or directory")
 
 
+def test_a_report_does_not_replace_a_pipe(any_meter: Meter, tmp_path: Path) -> None:
+    """Nor a device: root would lose /dev/null."""
+    any_meter.report = tmp_path / "pipe"
+    os.mkfifo(any_meter.report)
+    one_line(any_meter.words(["true"]), 1, f"cannot write {any_meter.report}: File exists")
+    assert any_meter.report.is_fifo()
+
+
 def test_a_command_without_permission_is_not_reported_as_missing(meter: Path, tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}

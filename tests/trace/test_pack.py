@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import os
 import subprocess
 from pathlib import Path
 
@@ -132,6 +133,18 @@ def test_an_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     raw = parse(tmp_path, "0 0 malloc 0 1\n")
     with pytest.raises(HeapwrightError, match="cannot be written"):
         pack(raw, tmp_path / "no/such/folder.hwt")
+
+
+@pytest.mark.parametrize("verb", ["pack", "expand", "export-wl"])
+def test_an_output_does_not_replace_a_pipe(verb: str, tmp_path: Path) -> None:
+    """Nor a device: root would lose /dev/null."""
+    raw, pipe = parse(tmp_path, "0 0 malloc 0 1\n"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words: list[str | Path] = [native_program("heapwright-trace"), verb, raw, pipe]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("pipe: cannot be written: File exists\n")
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize(
