@@ -19,6 +19,9 @@ OF_GLIBC = {
 }
 # Hardened builds pass these: the others do not look for a block that is freed twice in a row.
 OF_HARDENED = ("tst-tcfree1", "tst-tcfree2")
+# It writes before a freed block. Hardened builds place blocks at random: the damaged bytes are those of the block that
+# malloc hands out next, which it notices (the test passes), of another block (it fails), or of no mapping (it crashes).
+BY_CHANCE = {"tst-malloc-backtrace"}
 LEAST = 25  # so many apply, or they were not built as they should be
 
 
@@ -40,4 +43,5 @@ def test_glibcs_tests_pass(allocator: Malloc, tests: dict[str, Path]) -> None:
     failed = {name: what for name, what in outcomes.items() if what != "passed"}
     excused = {*OF_GLIBC, *(() if allocator.name.endswith("secure") else OF_HARDENED)}
     assert not {name: what for name, what in failed.items() if name not in excused or what == "hangs"}
-    assert {*failed} == {*excused} & {*tests}, "a reason is given for each that fails, and for no other"
+    open_ = BY_CHANCE if allocator.name.endswith("secure") else set()
+    assert {*failed} - open_ == {*excused} & {*tests} - open_, "a reason is given for each that fails, and for no other"

@@ -184,6 +184,7 @@ def test_interpreter_has_glibc_heap_too() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group("glibcs")  # in one process, because they share the unpacked packages
 @pytest.mark.parametrize("suite", ["bullseye", "trixie", "forky"])
 @pytest.mark.parametrize("threads", [1, 4])
 def test_other_versions_of_glibc(suite: str, threads: int, tmp_path_factory: pytest.TempPathFactory) -> None:
