@@ -13,7 +13,7 @@ namespace heapwright {
 
 int DraftFile::create(const std::string& path, mode_t mode) {
   discard();
-  struct stat existing {};
+  struct stat existing{};
   if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
     errno = S_ISDIR(existing.st_mode) ? EISDIR : EEXIST;
     return -1;
