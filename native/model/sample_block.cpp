@@ -44,7 +44,7 @@ bool SampleBlockReader::read(SampleBlock& block) {
   block.before_window = before_window_;
   ++block_;
   std::uint64_t ticks = 0;
-  for (Event event; ticks < kTicks && source_.next(event);) {
+  for (Event event; ticks < kSampledTicksPerBlock && source_.next(event);) {
     if (event.kind == Kind::kTicks) {
       add_slots(block, event);
       continue;

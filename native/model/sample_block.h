@@ -45,7 +45,7 @@ class SampleBlockReader {
  public:
   // Ticks of sampled objects in a block. Over fewer ticks, the number of sampled ones varies more;
   // over more, the copies of an object are further away from it.
-  static constexpr std::uint64_t kTicks = 64;
+  static constexpr std::uint64_t kSampledTicksPerBlock = 64;
 
   explicit SampleBlockReader(trace::EventSource& source);
 

@@ -49,7 +49,7 @@ void record_call(ThreadState& self, const Call& call) {
   }
   const std::uint64_t now = clock_now<true>();
   advance_clock(*writer, now);
-  if (now >= writer->sample_at) {
+  if (now >= writer->read_memory_at) {
     sample_resident(*writer, now);
   }
   put_call(*writer, call);

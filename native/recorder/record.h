@@ -122,7 +122,7 @@ template <bool has_size>
       writer->countdown = kEventsPerStamp;
       const std::uint64_t now = clock_now<false>();
       advance_clock(*writer, now);
-      if (now >= writer->sample_at) {
+      if (now >= writer->read_memory_at) {
         sample_resident(*writer, now);
       }
     }
@@ -133,7 +133,7 @@ template <bool has_size>
   if (HEAPWRIGHT_UNLIKELY(now - writer->clock > kPause)) {
     advance_clock(*writer, now);
   }
-  if (HEAPWRIGHT_UNLIKELY(now >= writer->sample_at)) {
+  if (HEAPWRIGHT_UNLIKELY(now >= writer->read_memory_at)) {
     put_clock(*writer, now);
     sample_resident(*writer, now);
   }

@@ -61,7 +61,7 @@ void update_clock_pair() {
 }
 
 void begin_readings() {
-  session->sample_interval.store(units(kSampleEvery / 100), std::memory_order_relaxed);
+  session->memory_reading_interval.store(units(kSampleEvery / 100), std::memory_order_relaxed);
 }
 
 void put_resident(Writer& writer, bool last) {
@@ -93,37 +93,38 @@ void put_resident(Writer& writer, bool last) {
 }
 
 void sample_resident(Writer& writer, std::uint64_t now) {
-  std::uint64_t next = session->next_sample.load(std::memory_order_relaxed);
+  std::uint64_t next = session->next_memory_reading.load(std::memory_order_relaxed);
   if (now < next) {
-    writer.sample_at = next;
+    writer.read_memory_at = next;
     return;
   }
-  const std::uint64_t interval = session->sample_interval.load(std::memory_order_relaxed);
-  if (!session->next_sample.compare_exchange_strong(next, now + interval, std::memory_order_relaxed)) {
-    writer.sample_at = next;
+  const std::uint64_t interval = session->memory_reading_interval.load(std::memory_order_relaxed);
+  if (!session->next_memory_reading.compare_exchange_strong(next, now + interval,
+                                                            std::memory_order_relaxed)) {
+    writer.read_memory_at = next;
     return;
   }
-  writer.sample_at = now + interval;
+  writer.read_memory_at = now + interval;
   const sys::KeepErrno keep;
   update_clock_pair();
   const std::uint64_t max_interval = units(kSampleEvery);
-  session->sample_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
-                                 std::memory_order_relaxed);
+  session->memory_reading_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
+                                         std::memory_order_relaxed);
   put_resident(writer, false);
 }
 
 void sample_resident_by_level(ThreadState& self, std::uint64_t now) {
-  std::uint64_t next = session->next_sample.load(std::memory_order_relaxed);
-  const std::uint64_t interval = session->sample_interval.load(std::memory_order_relaxed);
-  if (now < next ||
-      !session->next_sample.compare_exchange_strong(next, now + interval, std::memory_order_relaxed)) {
+  std::uint64_t next = session->next_memory_reading.load(std::memory_order_relaxed);
+  const std::uint64_t interval = session->memory_reading_interval.load(std::memory_order_relaxed);
+  if (now < next || !session->next_memory_reading.compare_exchange_strong(next, now + interval,
+                                                                          std::memory_order_relaxed)) {
     return;
   }
   const sys::KeepErrno keep;
   update_clock_pair();
   const std::uint64_t max_interval = units(kSampleEvery);
-  session->sample_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
-                                 std::memory_order_relaxed);
+  session->memory_reading_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
+                                         std::memory_order_relaxed);
   // In a bounded file, every second reading has the lowest level, every second one of the others
   // the next one …: levels that are dropped because the file is full thin the readings evenly. Else
   // none is dropped.

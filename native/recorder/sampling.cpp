@@ -186,7 +186,7 @@ void record_object(ThreadState& self, const Call& call) {
   }
   const std::uint64_t now = clock_now<true>();
   record_at_level(self, call, now);
-  if (HEAPWRIGHT_UNLIKELY(now >= session->next_sample.load(std::memory_order_relaxed))) {
+  if (HEAPWRIGHT_UNLIKELY(now >= session->next_memory_reading.load(std::memory_order_relaxed))) {
     sample_resident_by_level(self, now);
   }
 }

@@ -40,8 +40,8 @@ inline constexpr bool kSampling = HEAPWRIGHT_SAMPLING != 0;
 struct alignas(128) Writer : Stream {
   // Nanoseconds its thread has waited for a processor, as last recorded.
   std::uint64_t waited = 0;
-  // When to check next whether a sample of resident memory is due: units of the clock.
-  std::uint64_t sample_at = 0;
+  // When to check next whether a reading of resident memory is due: units of the clock.
+  std::uint64_t read_memory_at = 0;
   // Events until the next stamp, unless every event has one.
   std::uint32_t countdown = 0;
   // There are other writers, and only stamps tell the order between writers.
@@ -78,8 +78,8 @@ struct Session {
   dev_t device;
   ino_t inode;
   char path[4096];
-  std::atomic<std::uint64_t> next_sample;
-  std::atomic<std::uint64_t> sample_interval;
+  std::atomic<std::uint64_t> next_memory_reading;
+  std::atomic<std::uint64_t> memory_reading_interval;
   // When the heap may be measured again, in nanoseconds of the monotonic clock, and the resident
   // memory of the last measurement.
   std::atomic<std::uint64_t> next_heap_ns;

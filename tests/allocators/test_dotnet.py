@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.allocators.runtime_settings import runtime_troubles
+from heapwright.allocators.runtime_settings import runtime_problems
 from heapwright.allocators.runtimes import find_runtimes
 from tests import needs
 
@@ -92,8 +92,8 @@ def test_numbers_are_hexadecimal(host: Path) -> None:
     settings = {"gcServer": "1", "GCConserveMemory": "9", "GCHeapHardLimit": str(200 << 20)}
     env = found.space(threads=True).environment(settings, {})
     assert env == {"DOTNET_gcServer": "1", "DOTNET_GCConserveMemory": "9", "DOTNET_GCHeapHardLimit": "c800000"}
-    assert runtime_troubles(env, str(host)) == []
-    assert runtime_troubles({"DOTNET_GCHeapHardLimit": "0xC800000"}, str(host)) == []
+    assert runtime_problems(env, str(host)) == []
+    assert runtime_problems({"DOTNET_GCHeapHardLimit": "0xC800000"}, str(host)) == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_numbers_are_hexadecimal(host: Path) -> None:
 )
 def test_bad_values_are_told(host: Path, name: str, value: str, trouble: str) -> None:
     config(host.parent, host.name, "8.0.0")
-    (line,) = runtime_troubles({name: value}, str(host))
+    (line,) = runtime_problems({name: value}, str(host))
     assert name in line
     assert trouble in line
 

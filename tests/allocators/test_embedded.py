@@ -11,7 +11,7 @@ import pytest
 from heapwright.allocators.embedded import embedded_name, embedded_obstacle, find_embedded
 from heapwright.allocators.library_report import can_ask, effective_settings
 from heapwright.allocators.registry import get_allocator
-from heapwright.allocators.user_settings import environment_troubles
+from heapwright.allocators.user_settings import environment_problems
 from tests import needs
 from tests.embedded import build_prefixed_jemalloc, build_with
 
@@ -158,14 +158,14 @@ def test_settings_by_hand_are_held_against_the_embedded_allocator(build: Callabl
     """They were held against the mimalloc of this machine, and a variable without the prefix passed."""
     mimalloc = find_embedded(build(LIKE_MIMALLOC))
     assert mimalloc is not None
-    assert environment_troubles({"MIMALLOC_PURGE_DELAY": "0"}, [mimalloc]) == []
-    (trouble,) = environment_troubles({"MIMALLOC_ARENA_EAGER_COMMIT": "0"}, [mimalloc])
+    assert environment_problems({"MIMALLOC_PURGE_DELAY": "0"}, [mimalloc]) == []
+    (trouble,) = environment_problems({"MIMALLOC_ARENA_EAGER_COMMIT": "0"}, [mimalloc])
     assert trouble.startswith("MIMALLOC_ARENA_EAGER_COMMIT=0 is ignored: mimalloc 3.1.4 has no such setting")
     jemalloc = find_embedded(str(build_prefixed_jemalloc(tmp_path)))
     assert jemalloc is not None
-    assert environment_troubles({"_RJEM_MALLOC_CONF": "narenas:1"}, [jemalloc]) == []
-    (trouble,) = environment_troubles({"_RJEM_MALLOC_CONF": "narena:1"}, [jemalloc])
+    assert environment_problems({"_RJEM_MALLOC_CONF": "narenas:1"}, [jemalloc]) == []
+    (trouble,) = environment_problems({"_RJEM_MALLOC_CONF": "narena:1"}, [jemalloc])
     assert trouble.startswith("_RJEM_MALLOC_CONF: narena:1 is ignored: jemalloc 5.")
     assert "did you mean narenas?" in trouble
-    (trouble,) = environment_troubles({"MALLOC_CONF": "narenas:1"}, [jemalloc])
+    (trouble,) = environment_problems({"MALLOC_CONF": "narenas:1"}, [jemalloc])
     assert trouble == "MALLOC_CONF is ignored: the jemalloc in this program reads _RJEM_MALLOC_CONF"

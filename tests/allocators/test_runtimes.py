@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.allocators.runtime_settings import runtime_troubles
+from heapwright.allocators.runtime_settings import runtime_problems
 from heapwright.allocators.runtimes import find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Space, build_space
 from heapwright.allocators.space_file import load_space_file
@@ -215,18 +215,18 @@ def test_a_setting_of_another_version_is_told_and_not_searched() -> None:
 
 def test_bad_values_are_told() -> None:
     python = needs.command("/usr/bin/python3")
-    assert runtime_troubles({"PYTHONMALLOC": "malloc", "PYTHONPATH": "x", "PYTHONMALLOCSTATS": "1"}, python) == []
-    (line,) = runtime_troubles({"PYTHONMALLOC": "mallok"}, python)
+    assert runtime_problems({"PYTHONMALLOC": "malloc", "PYTHONPATH": "x", "PYTHONMALLOCSTATS": "1"}, python) == []
+    (line,) = runtime_problems({"PYTHONMALLOC": "mallok"}, python)
     assert "does not know 'mallok'; did you mean malloc?" in line
-    (line,) = runtime_troubles({"PYTHONMALOC": "malloc"})
+    (line,) = runtime_problems({"PYTHONMALOC": "malloc"})
     assert line == "no CPython reads PYTHONMALOC; did you mean PYTHONMALLOC?"
-    assert runtime_troubles({"PYTHONMALLOC": "mallok"}, "sh") == []
+    assert runtime_problems({"PYTHONMALLOC": "mallok"}, "sh") == []
     for factor, trouble in (("1.7", ""), ("abc", "takes a number here"), ("0.5", "takes 1 to 1000000")):
-        said = runtime_troubles({"RUBY_GC_HEAP_GROWTH_FACTOR": factor})
+        said = runtime_problems({"RUBY_GC_HEAP_GROWTH_FACTOR": factor})
         assert said == ([f"RUBY_GC_HEAP_GROWTH_FACTOR={factor}: Ruby {trouble}"] if trouble else [])
-    (line,) = runtime_troubles({"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGc -XX:+UseStringDeduplication"})
+    (line,) = runtime_problems({"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGc -XX:+UseStringDeduplication"})
     assert "does not know -XX:+UseSerialGc; did you mean -XX:+UseSerialGC?" in line
-    assert runtime_troubles({"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -Xlog:gc -XX:+UseZGC"}) == []
+    assert runtime_problems({"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -Xlog:gc -XX:+UseZGC"}) == []
 
 
 @pytest.mark.parametrize("shipped", shipped_runtimes(), ids=lambda file: file.allocator.name)

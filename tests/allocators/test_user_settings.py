@@ -8,7 +8,7 @@ import re
 import pytest
 
 from heapwright.allocators.registry import get_allocator, glibc_version
-from heapwright.allocators.user_settings import check_settings, conf_troubles, environment_troubles, tunables_troubles
+from heapwright.allocators.user_settings import check_settings, conf_problems, environment_problems, tunables_problems
 from heapwright.errors import UsageError
 from heapwright.trace.replay import environment
 from tests import needs
@@ -21,12 +21,12 @@ needs_glibc = needs.only_where(glibc_version() is not None, "run glibc")
 
 def test_a_mistake_in_malloc_conf_loses_all_that_follows() -> None:
     recipe = "dirty_decay_ms:1000,narenas:2,lg_tcache_max=12,background_thread:true"
-    assert conf_troubles(recipe) == [
+    assert conf_problems(recipe) == [
         "'lg_tcache_max=12' is not key:value; jemalloc drops it and all that follows (background_thread:true):"
         " write lg_tcache_max:12"
     ]
-    assert environment_troubles({"MALLOC_CONF": recipe}, []) == [
-        f"MALLOC_CONF: {line}" for line in conf_troubles(recipe)
+    assert environment_problems({"MALLOC_CONF": recipe}, []) == [
+        f"MALLOC_CONF: {line}" for line in conf_problems(recipe)
     ]
 
 
@@ -40,7 +40,7 @@ def test_a_mistake_in_malloc_conf_loses_all_that_follows() -> None:
     ],
 )
 def test_mistakes_in_malloc_conf_are_named(text: str, complaint: str) -> None:
-    (line,) = conf_troubles(text)
+    (line,) = conf_problems(text)
     assert re.search(complaint, line)
 
 
@@ -56,7 +56,7 @@ def test_mistakes_in_malloc_conf_are_named(text: str, complaint: str) -> None:
 )
 def test_jemalloc_is_asked(text: str, complaint: str) -> None:
     needs.peer("jemalloc")
-    (line,) = environment_troubles({"MALLOC_CONF": text}, [get_allocator("jemalloc")])
+    (line,) = environment_problems({"MALLOC_CONF": text}, [get_allocator("jemalloc")])
     assert line.startswith("MALLOC_CONF: ")
     assert re.search(complaint, line)
 
@@ -83,7 +83,7 @@ def test_jemalloc_is_asked(text: str, complaint: str) -> None:
     ],
 )  # fmt: skip
 def test_mistakes_in_tunables_are_named(version: str, text: str, complaint: str) -> None:
-    lines = tunables_troubles(text, version)
+    lines = tunables_problems(text, version)
     assert bool(lines) == bool(complaint), lines
     assert not lines or re.search(complaint, lines[0])
 
@@ -106,7 +106,7 @@ def test_mistakes_in_tunables_are_named(version: str, text: str, complaint: str)
     ],
 )
 def test_names_that_glibc_does_not_read(env: dict[str, str], complaint: str) -> None:
-    (line,) = environment_troubles(env, [])
+    (line,) = environment_problems(env, [])
     assert re.search(complaint, line)
 
 
@@ -129,7 +129,7 @@ def test_names_that_glibc_does_not_read(env: dict[str, str], complaint: str) -> 
 )
 def test_each_library_is_asked(name: str, env: dict[str, str], complaint: str) -> None:
     needs.peer(name)
-    (line,) = environment_troubles(env, [get_allocator(name)])
+    (line,) = environment_problems(env, [get_allocator(name)])
     assert re.search(complaint, line)
     assert "\n" not in line
 
@@ -148,7 +148,7 @@ def test_each_library_is_asked(name: str, env: dict[str, str], complaint: str) -
 def test_valid_variables_are_not_complained_about(env: dict[str, str]) -> None:
     if "MIMALLOC_PURGE_DELAY" in env:
         needs.peer("mimalloc3")  # Debian's mimalloc 2.0 has not all of these
-    assert environment_troubles(env) == []
+    assert environment_problems(env) == []
 
 
 # --set

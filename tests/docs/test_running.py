@@ -79,7 +79,7 @@ LEFT_OUT = {
         "tests/system/test_container.py makes images",
     ),
     "measure --for 30m --workload redis.toml --json soak.json --html soak.html": "half an hour",
-    "tune --workload solver.toml --minimize objective,peak_rss": "tests/system/test_own.py has an own objective",
+    "tune --workload solver.toml --minimize objective,peak_rss": "tests/system/test_plugins.py has an own objective",
     "experiment methods.toml": "tests/system/test_experiment.py runs one",
     "experiment methods.toml --cluster tcp://head:8786": "tests/cluster/test_searches.py runs one",
     "experiment methods.toml --cluster slurm.toml": "needs SLURM",

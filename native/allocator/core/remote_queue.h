@@ -14,7 +14,7 @@
 // The first block is in granules of 16 bytes from the superblock's beginning, plus 1; 0: none.
 //
 //   push       Any thread: adds linked blocks by one compare-and-swap. If no heap owns the
-//              superblock and at least `claim_threshold` blocks are there now, the pushing thread
+//              superblock and at least `reclaim_threshold` blocks are there now, the pushing thread
 //              takes them all and becomes the owner.
 //   take       The owner: takes all blocks at once.
 //   disown     The owner, when no block is left to hand out: sets kUnowned, unless blocks have
@@ -76,11 +76,11 @@ class BasicRemoteQueue {
   // had arrived before.
   template <class Link>
   bool push(Superblock* superblock, Block* first, Block* last, std::uint32_t count,
-            std::uint32_t claim_threshold, Link link, Taken& taken) {
+            std::uint32_t reclaim_threshold, Link link, Taken& taken) {
     std::uint32_t seen = word_.load(std::memory_order_relaxed);
     for (;;) {
       link(last, block_of(superblock, seen));
-      const bool claims = (seen & kUnowned) != 0 && count_of(seen) + count >= claim_threshold;
+      const bool claims = (seen & kUnowned) != 0 && count_of(seen) + count >= reclaim_threshold;
       const std::uint32_t wanted =
           claims ? 0
                  : (seen & kUnowned) | (count_of(seen) + count) << kCountShift | number_of(superblock, first);

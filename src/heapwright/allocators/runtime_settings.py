@@ -17,7 +17,7 @@ _DECIMAL = re.compile(r"\d{1,18}(\.\d{1,18})?")
 _ALIKE = 0.9  # of two names: one is probably the other with a typing error
 
 
-def runtime_troubles(env: Mapping[str, str], program: str | None = None) -> list[str]:
+def runtime_problems(env: Mapping[str, str], program: str | None = None) -> list[str]:
     """What will not take effect as it stands in this environment, one line each.
 
     Args:
@@ -38,7 +38,7 @@ def runtime_troubles(env: Mapping[str, str], program: str | None = None) -> list
             close = _most_alike(name, own)
             if name in own:
                 specs = [spec for spec in file.param if variable_of(file.allocator, spec) == name]
-                lines |= dict.fromkeys(_value_troubles(name, env[name], specs, file, version, title))
+                lines |= dict.fromkeys(_value_problems(name, env[name], specs, file, version, title))
             elif close and name not in variables:
                 lines[f"no {title} reads {name}; did you mean {close}?"] = None
     return list(lines)
@@ -53,7 +53,7 @@ def _most_alike(name: str, variables: Collection[str]) -> str:
     return folded[close[0]] if close else ""
 
 
-def _value_troubles(
+def _value_problems(
     name: str, text: str, specs: Sequence[ParamSpec], file: SpaceFile, version: str, title: str
 ) -> Iterable[str]:
     """Yield the faults in the value of one variable.

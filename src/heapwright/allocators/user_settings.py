@@ -23,7 +23,7 @@ from heapwright.allocators.registry import (
     glibc_version,
     upstream_version,
 )
-from heapwright.allocators.runtime_settings import runtime_troubles
+from heapwright.allocators.runtime_settings import runtime_problems
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile, variable_of, version_trouble
 from heapwright.errors import UsageError
 
@@ -31,7 +31,7 @@ _UNITS = {"k": 10, "m": 20, "g": 30}
 _JEMALLOC_PAIR = re.compile(r"[A-Za-z0-9_]+:[^,]*")
 
 
-def environment_troubles(
+def environment_problems(
     env: Mapping[str, str], allocators: Iterable[Allocator] | None = None, program: str | None = None
 ) -> list[str]:
     """What will not take effect as it stands in this environment, one line each: of malloc and of runtimes.
@@ -41,15 +41,15 @@ def environment_troubles(
         allocators: those that will run; default: all found here.
         program: the target, whose loader is asked; default: any.
     """
-    of_runtime = runtime_troubles(env, program)
+    of_runtime = runtime_problems(env, program)
     if not any(name.startswith(_starts()) or name.endswith("MALLOC_CONF") for name in env):
         return of_runtime  # the usual case, and looking for libraries takes a moment
     every = find_allocators().values() if allocators is None else allocators
     found = list({a.path: a for a in reversed(list(every))}.values())[::-1]  # each library once, variants aside
-    lines = _glibc_troubles(env, program, glibc_version() or "") if glibc_version() else []
-    lines += _jemalloc_troubles(env, [a for a in found if a.file.allocator.probe == "jemalloc"])
+    lines = _glibc_problems(env, program, glibc_version() or "") if glibc_version() else []
+    lines += _jemalloc_problems(env, [a for a in found if a.file.allocator.probe == "jemalloc"])
     for name in ("mimalloc", "tcmalloc", "tbbmalloc"):
-        lines += _variable_troubles(env, bundled_space(name), [a for a in found if _env(a) == _env_of(name)])
+        lines += _variable_problems(env, bundled_space(name), [a for a in found if _env(a) == _env_of(name)])
     for allocator in found:
         if allocator.file.allocator.probe == "complaint" and env.get(_env(allocator)):
             lines += ask_library(allocator.file.allocator, env).complaints
@@ -68,9 +68,9 @@ def check_settings(allocator: Allocator, settings: Mapping[str, str], env: Mappi
     """
     written = {variable_of(allocator.file.allocator, s) for s in allocator.file.param if s.key in settings}
     touched = {name: value for name, value in env.items() if name in written or name in settings}
-    troubles = environment_troubles(touched, [allocator])
-    if troubles:
-        raise UsageError(f"--set: {troubles[0]}")
+    problems = environment_problems(touched, [allocator])
+    if problems:
+        raise UsageError(f"--set: {problems[0]}")
 
 
 def _starts() -> tuple[str, ...]:
@@ -89,11 +89,11 @@ def _env_of(space: str) -> str:
 # glibc
 
 
-def _glibc_troubles(env: Mapping[str, str], program: str | None, version: str) -> list[str]:
+def _glibc_problems(env: Mapping[str, str], program: str | None, version: str) -> list[str]:
     """GLIBC_TUNABLES, and the older variables."""
     file = bundled_space("glibc")
     specs = {s.key: s for s in file.param if not version_trouble(s, version)}
-    lines = [f"GLIBC_TUNABLES: {line}" for line in tunables_troubles(env.get("GLIBC_TUNABLES", ""), version)]
+    lines = [f"GLIBC_TUNABLES: {line}" for line in tunables_problems(env.get("GLIBC_TUNABLES", ""), version)]
     text = env.get("GLIBC_TUNABLES", "")
     loader = find_loader(program or sys.executable) if text else None
     listed = list_tunables(loader, {"GLIBC_TUNABLES": text}) if loader else {}
@@ -124,7 +124,7 @@ def _glibc_troubles(env: Mapping[str, str], program: str | None, version: str) -
     return lines
 
 
-def tunables_troubles(text: str, version: str) -> list[str]:
+def tunables_problems(text: str, version: str) -> list[str]:
     """What glibc of this version makes of GLIBC_TUNABLES, as far as its settings of malloc are known to us."""
     every = {s.key: s for s in bundled_space("glibc").param}
     specs = {s.key: s for s in bundled_space("glibc").param if not version_trouble(s, version)}
@@ -196,9 +196,9 @@ def _with_unit(text: str) -> int | None:
 # jemalloc
 
 
-def _jemalloc_troubles(env: Mapping[str, str], found: Sequence[Allocator]) -> list[str]:
+def _jemalloc_problems(env: Mapping[str, str], found: Sequence[Allocator]) -> list[str]:
     names = {_env(a) for a in found} or {_env_of("jemalloc")}
-    lines = [f"{name}: {line}" for name in sorted(names) for line in conf_troubles(env.get(name, ""))]
+    lines = [f"{name}: {line}" for name in sorted(names) for line in conf_problems(env.get(name, ""))]
     for name in sorted(
         n for n in env if n.endswith("MALLOC_CONF") and n not in names and any(a.embedded for a in found)
     ):
@@ -233,7 +233,7 @@ def _jemalloc_troubles(env: Mapping[str, str], found: Sequence[Allocator]) -> li
     return lines
 
 
-def conf_troubles(text: str) -> list[str]:
+def conf_problems(text: str) -> list[str]:
     """Return where jemalloc stops reading MALLOC_CONF, and which settings it thereby drops."""
     parts = text.split(",") if text else []
     for number, part in enumerate(parts):
@@ -252,7 +252,7 @@ def conf_troubles(text: str) -> list[str]:
 # mimalloc, tcmalloc, tbbmalloc: a variable for each setting
 
 
-def _variable_troubles(env: Mapping[str, str], file: SpaceFile, found: Sequence[Allocator]) -> list[str]:
+def _variable_problems(env: Mapping[str, str], file: SpaceFile, found: Sequence[Allocator]) -> list[str]:
     start = file.allocator.env.partition("{")[0]
     specs = {s.key: s for s in file.param}
     lines = []

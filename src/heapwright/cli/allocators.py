@@ -39,10 +39,10 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.allocators.peers import known_peers
     from heapwright.allocators.registry import find_allocators
     from heapwright.allocators.runtimes import shipped_runtimes
-    from heapwright.allocators.user_settings import environment_troubles
+    from heapwright.allocators.user_settings import environment_problems
 
     found = list({a.name: a for a in find_allocators().values()}.values())  # 'mimalloc' is another name for one of them
-    troubles = environment_troubles(os.environ)
+    problems = environment_problems(os.environ)
     rows = []
     for allocator in found:
         space = allocator.space(threads=True, expert=args.expert)
@@ -79,13 +79,13 @@ def run(args: argparse.Namespace) -> int:
     known = {allocator.name for allocator in found}
     missing = [{"name": s.name, "remedy": s.how_to_get} for s in known_peers() if s.name not in known]
     if args.json:
-        write_json(args.json, {"allocators": rows, "missing": missing, "runtimes": runtimes, "environment": troubles})
+        write_json(args.json, {"allocators": rows, "missing": missing, "runtimes": runtimes, "environment": problems})
     if not args.quiet and args.json != "-":
         _print(rows)
         for row in missing:
             tell(f"{row['name']} is not on this machine ({row['remedy']})")
         _print_runtimes(runtimes)
-    for trouble in troubles:
+    for trouble in problems:
         warn(trouble)
     return 0
 

@@ -28,7 +28,7 @@ def warn_of_settings(
     if workload is not None and workload.container is not None:
         return  # this machine's variables do not reach it
     from heapwright.allocators.embedded import find_embedded
-    from heapwright.allocators.user_settings import environment_troubles
+    from heapwright.allocators.user_settings import environment_problems
 
     embedded = find_embedded(workload.program(workload.inputs[0])) if workload else None
     if embedded is not None:
@@ -39,7 +39,7 @@ def warn_of_settings(
     lines = [
         x
         for more in inputs or [{}]
-        for x in environment_troubles({**os.environ, **own, **more, **(env or {})}, allocators, program)
+        for x in environment_problems({**os.environ, **own, **more, **(env or {})}, allocators, program)
     ]
     for line in dict.fromkeys(lines):
         warn(line)

@@ -67,7 +67,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; status 1 if no back end of the meter works."""
-    from heapwright.allocators.user_settings import environment_troubles
+    from heapwright.allocators.user_settings import environment_problems
     from heapwright.measure.host import describe_host
     from heapwright.measure.meter import probe
 
@@ -97,10 +97,10 @@ def run(args: argparse.Namespace) -> int:
         f"governor {governor or 'n/a'}",
         "times vary less with the 'performance' governor: sudo cpupower frequency-set -g performance",
     )
-    troubles = environment_troubles(os.environ, program=args.command[0] if args.command else None)
-    for trouble in troubles:
+    problems = environment_problems(os.environ, program=args.command[0] if args.command else None)
+    for trouble in problems:
         check("setting", False, trouble)
-    if not troubles:
+    if not problems:
         check("settings in the environment", True, "all malloc settings are understood")
     if args.json:
         write_json(args.json, {"host": host, "checks": checks, "runtimes": runtimes})

@@ -34,7 +34,10 @@ from heapwright.study.options import MIN_GAIN, MINIFY_MAX_ROUNDS, MINIFY_MIN_ROU
 from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
-_SCREEN, _WHOLE = 0.98, 0.95  # one-sided confidence that a removal costs something: of one setting, of several settings
+_SINGLE_CONFIDENCE, _JOINT_CONFIDENCE = (
+    0.98,
+    0.95,
+)  # one-sided confidence that a removal costs something: of one setting, of several settings
 _CONFIDENCE = 0.8  # one-sided, that the removal of several settings keeps the gain
 # The removal may cost this part of an objective's own gain or, because a loss weighs more than a gain (`LOSS_WEIGHT`),
 # a smaller part of the largest gain.
@@ -215,7 +218,7 @@ def _harm(
         shown = (c - n / candidate.runs**0.5 > math.log1p(margin) for c, n in zip(costs, noise, strict=True))
         return any(shown), max(costs)
     logs = _by_input(candidate, [*objectives, *bounded])
-    each = 1 - (1 - _SCREEN) / len(logs)
+    each = 1 - (1 - _SINGLE_CONFIDENCE) / len(logs)
     return any(harm_proven(x, margin, each) for x in logs.values()), max(costs)
 
 
@@ -240,7 +243,7 @@ def _keeps_gain(
     if candidate is None or candidate.costs(objectives) is None:
         return False
     logs = _by_input(candidate, [*objectives, *bounded])
-    each = 1 - (1 - _WHOLE) / len(logs)
+    each = 1 - (1 - _JOINT_CONFIDENCE) / len(logs)
     if any(harm_proven(x, margin, each) for x in logs.values()):
         return False
     little = max(math.log1p(margin), math.log1p(MIN_GAIN))

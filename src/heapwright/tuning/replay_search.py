@@ -61,7 +61,7 @@ class ReplaySearch:
         self.tried = 0
         self._forced = self.options.proxy == "replay"
         self.why = ""
-        self._errors = ""  # how far replays of allocators at their defaults are from the program
+        self._error_sentence = ""  # how far replays of allocators at their defaults are from the program
         self._checks = 0
         self._next_check = 0
         self._recording_only = False  # there is no time for runs of the program besides the recording
@@ -108,7 +108,7 @@ class ReplaySearch:
             proxy={
                 "used": True,
                 "why": self.why,
-                "checked": " ".join(filter(None, [calls.sentence, self._errors])),
+                "checked": " ".join(filter(None, [calls.sentence, self._error_sentence])),
                 "program_s": session.run_s,
                 "replay_s": self._replay_s(search),
                 "slots": search.evaluator.blocks.runner.slots,
@@ -227,9 +227,9 @@ class ReplaySearch:
         replayed = gather(search.runs, self.session.config_cache.configs, self.session.default.id, program)
         noise = dict(zip(self.options.objectives, self.session.noise, strict=True))
         errors = agreement.anchor_errors(replayed, self._on_program(), self.options.objectives, noise)
-        self._errors = agreement.errors_sentence(errors)
+        self._error_sentence = agreement.errors_sentence(errors)
         if any(error.beyond_chance for error in errors):
-            self.session.progress.note(self._errors)
+            self.session.progress.note(self._error_sentence)
 
     def _on_program(self) -> dict[int, Candidate]:
         """Runs of the program that replays can stand in for: not those under a runtime's setting.

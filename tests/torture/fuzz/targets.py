@@ -18,7 +18,7 @@ from pathlib import Path
 from heapwright.allocators.space import build_space
 from heapwright.allocators.space_file import load_space_file
 from heapwright.allocators.space_spec import Context
-from heapwright.allocators.user_settings import conf_troubles, tunables_troubles
+from heapwright.allocators.user_settings import conf_problems, tunables_problems
 from heapwright.cluster.job_files import read_plan
 from heapwright.cluster.settings import read_settings
 from heapwright.elf.image import read_image
@@ -219,7 +219,7 @@ def model(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """Parses allocators' variables, budgets, linker command lines and mangled names."""
     text = data.decode("utf-8", "surrogateescape").replace("\0", " ")
-    for line in (*tunables_troubles(text, "2.36"), *conf_troubles(text)):
+    for line in (*tunables_problems(text, "2.36"), *conf_problems(text)):
         assert line
     with suppress(HeapwrightError):
         count, seconds = parse_budget(text)
