@@ -99,7 +99,7 @@ def add_parser(verbs: Any) -> None:
         metavar="FILE",
         help="draw the network of local optima, as .svg, .png or .pdf",
     )
-    add_measuring_options(parser)
+    add_measuring_options(parser, compares=True)
     add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)

@@ -39,8 +39,9 @@ examples:
   heapwright record --export /srv/recorder --sample 64 --max-size 256M -o /var/tmp/raw
 
 Input, output and exit status are those of the command. Each process gets one trace. The trace with the most events
-becomes TRACE (prog.hwt); the others go into a directory beside it (prog.processes/PID.hwt). Programs that are linked
-statically, are set-user-ID or define their own malloc cannot be recorded. A recording without any allocation fails and
+becomes TRACE (prog.hwt); the others go into a directory beside it (prog.processes/PID.hwt). Programs that are
+set-user-ID or define their own malloc are refused. A statically linked program, a Go program or a shell with its own
+malloc is run, because the programs that it starts may be recordable. A recording without any allocation fails and
 leaves no file.
 
 --sample records whole lifetimes of a random sample of the objects, --after and --for a window of time. --max-size

@@ -103,7 +103,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--no-report", action="store_true", help="write no report; 'heapwright report' can do it later")
     _add_search_options(parser)
     _add_result_options(parser)
-    add_measuring_options(parser)
+    add_measuring_options(parser, compares=True)
     add_cluster_option(parser)
     parser.add_argument(
         "--worker", metavar="ADDRESS", help="with --cluster: use only this worker, as 'experiment --cluster' does"
@@ -154,7 +154,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--proxy",
         choices=("auto", "replay", "none"),
         help="search on replays of the program's allocation trace: auto (default; if they are cheaper than the program"
-        " and predict it), replay (always), none (never)",
+        " and predict it), replay (end with an error if they are impossible), none (never)",
     )
     search.add_argument(
         "--search-only",
