@@ -43,7 +43,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    instances = "process ids (with their children), cgroup folders, units or containers, separated by commas"
+    instances = "process ids (with their children), cgroup directories, units or containers, separated by commas"
     parser.add_argument("--control", required=True, metavar="LIST", help=f"instances as they are: {instances}")
     parser.add_argument(
         "--treatment", required=True, metavar="LIST", help="instances with the setting, written likewise"

@@ -61,7 +61,11 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--param", action="append", required=True, metavar="P", help="the setting to sweep; give it twice for a plane"
+        "--param",
+        action="append",
+        required=True,
+        metavar="P",
+        help="the setting to sweep; repeat it to sweep two settings",
     )
     parser.add_argument(
         "--range",

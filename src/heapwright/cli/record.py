@@ -46,8 +46,8 @@ leaves no file.
 
 --sample records whole lifetimes of a random sample of the objects, --after and --for a window of time. --max-size
 bounds the raw file of each process: a full file keeps the whole time and thins the sample. --export writes the recorder
-and its settings for a machine without heapwright; -o then names the folder of the raw files there, which --recover
-turns into traces anywhere. docs/record.md says what each costs.
+and its settings for a machine without heapwright; -o then names the directory of the raw files there, which
+--recover turns into traces anywhere. docs/record.md says what each costs.
 
 With --workload one input is recorded, with the set-up and clean-up of the workload file around it. A server is started,
 loaded and stopped; the exit status is 0 if its stop signal ended it.
