@@ -154,12 +154,12 @@ def test_before_the_first_look_it_says_when_that_is() -> None:
         canary_sentence(found)
         == "No claim yet: the first look comes after 15 blocks of 12 s = 3 min, without warm-ups."
     )
-    assert extent(found) == "1 sample; 0 blocks so far."
-    assert extent(judge_samples(HEADER, samples_of(13), 0.0, 0.01)) == "13 samples in 12.00 s; 1 block so far."
+    assert extent(found) == "1 reading; 0 blocks so far."
+    assert extent(judge_samples(HEADER, samples_of(13), 0.0, 0.01)) == "13 readings in 12.00 s; 1 block so far."
     found = judge_samples(HEADER, samples_of(12 * FIRST_LOOK + 1), 0.0, 0.01)
     assert "first look" not in canary_sentence(found)
     assert extent(found) == (
-        "181 samples in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95 %)."
+        "181 readings in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95 %)."
     )
 
 
@@ -227,7 +227,7 @@ def test_a_file_of_another_canary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "canary.jsonl"
     with SampleFile(path, HEADER):
         pass
-    with pytest.raises(HeapwrightError, match="samples of another canary"):
+    with pytest.raises(HeapwrightError, match="readings of another canary"):
         SampleFile(path, Header(["1"], ["3"], 1.0, False))
     path.write_text("hello\n")
     with pytest.raises(HeapwrightError, match="is not a file of"):

@@ -55,7 +55,8 @@ SHORTER = {
 FILES = {
     "openmp": ["solver.toml"],
     "service-memory": ["service.toml"],
-    "workload": ["solver.toml", *[""] * 6, "render.toml", "mine.toml"],
+    "workload": ["solver.toml", *[""] * 6, "render.toml"],
+    "spaces": ["mine.toml"],
     "in-a-study": ["methods.toml", ""],
 }
 # Commands that do not end by themselves, or that need resources that a test does not have.

@@ -94,7 +94,7 @@ class SampleFile:
                 found, self.before = read_samples(path)
                 if found != header:
                     raise HeapwrightError(
-                        f"{path} has the samples of another canary",
+                        f"{path} has the readings of another canary",
                         "give the same options, or another file with -o",
                     )
                 self._file = path.open("ab")
@@ -116,12 +116,12 @@ class SampleFile:
         """Append a sample.
 
         Raises:
-            HeapwrightError: the disk is full; earlier samples are intact.
+            HeapwrightError: the disk is full; earlier readings are intact.
         """
         try:
             self._append(sample)
         except OSError as error:
-            raise HeapwrightError(f"cannot write {self.path}: {error.strerror}; earlier samples are intact") from None
+            raise HeapwrightError(f"cannot write {self.path}: {error.strerror}; earlier readings are intact") from None
 
     def _append(self, value: msgspec.Struct) -> None:
         self._file.write(msgspec.json.encode(value) + b"\n")

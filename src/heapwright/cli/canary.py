@@ -28,7 +28,7 @@ examples:
 
 Give one set of instances the setting (the treatment), leave the other as it is (the control), and send both the same
 kind of load. The canary ends with a claim about memory, at the latest after --for. The same command goes on where it
-was stopped: samples are in the file of -o. Exit status: 0 with a claim about memory, which may be that it is higher
+was stopped: readings are in the file of -o. Exit status: 0 with a claim about memory, which may be that it is higher
 or the same; 4 without. docs/canary.md explains the statistics.
 """
 
@@ -43,7 +43,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    instances = "process ids (with their children), cgroup folders, units or containers, separated by commas"
+    instances = "process ids (with their children), cgroup directories, units or containers, separated by commas"
     parser.add_argument("--control", required=True, metavar="LIST", help=f"instances as they are: {instances}")
     parser.add_argument(
         "--treatment", required=True, metavar="LIST", help="instances with the setting, written likewise"
@@ -52,13 +52,13 @@ def add_parser(verbs: Any) -> None:
         "--for", dest="for_", type=duration, metavar="TIME", help="end at the latest after this time (90s, 30m, 6h)"
     )
     parser.add_argument(
-        "--every", type=duration, default=5.0, metavar="TIME", help="time between two samples (default 5s)"
+        "--every", type=duration, default=5.0, metavar="TIME", help="time between two readings (default 5s)"
     )
     parser.add_argument(
         "--warm-up",
         type=duration,
         metavar="TIME",
-        help="leave out an instance for this time after it is first seen or restarts (default: twelve samples)",
+        help="leave out an instance for this time after it is first seen or restarts (default: twelve readings)",
     )
     parser.add_argument(
         "--margin",
@@ -89,7 +89,7 @@ def add_parser(verbs: Any) -> None:
         type=output_file,
         default=Path("canary.jsonl"),
         metavar="FILE",
-        help="the file that keeps the samples (default canary.jsonl)",
+        help="the file that keeps the readings (default canary.jsonl)",
     )
     parser.add_argument("--html", type=output_file, metavar="FILE", help="also write a page with both curves")
     add_output_options(parser)

@@ -94,7 +94,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--plot", type=output_file, metavar="FILE", help="draw time against memory, as .svg, .png or .pdf"
     )
-    add_measuring_options(parser)
+    add_measuring_options(parser, compares=True)
     add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)

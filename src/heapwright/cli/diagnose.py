@@ -46,7 +46,7 @@ def add_parser(verbs: Any) -> None:
         nargs="+",
         metavar="PID|NAME",
         help="a process id; the name of a container, of a systemd unit, or of a program that one process runs;"
-        " several are summed up",
+        " several are added together",
     )
     parser.add_argument(
         "--watch",

@@ -18,7 +18,7 @@ examples:
   heapwright experiment methods.toml --results-only
   heapwright experiment methods.toml --cluster tcp://head:8786
 
-The file names programs, methods, seeds and budgets (docs/guides/in-a-study.md). Each search is a study in the folder.
+The file names programs, methods, seeds and budgets (docs/guides/in-a-study.md). Each search is a study in DIR.
 After an interruption, the same command continues the experiment. It writes report.html, results.md, results.tex,
 summary.csv, tests.csv, ranks.csv, searches.csv, convergence.csv and runs.csv there.
 """
@@ -36,7 +36,11 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE.toml", help="the definition of the experiment")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FOLDER", help="its folder (default: the name of the file without .toml)"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="directory for studies and results (default: the name of the file without .toml)",
     )
     parser.add_argument("--results-only", action="store_true", help="run nothing; compare the finished searches")
     add_cluster_option(parser)

@@ -61,7 +61,11 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--param", action="append", required=True, metavar="P", help="the setting to sweep; give it twice for a plane"
+        "--param",
+        action="append",
+        required=True,
+        metavar="P",
+        help="the setting to sweep; repeat it to sweep two settings",
     )
     parser.add_argument(
         "--range",
@@ -99,7 +103,7 @@ def add_parser(verbs: Any) -> None:
         metavar="FILE",
         help="draw the network of local optima, as .svg, .png or .pdf",
     )
-    add_measuring_options(parser)
+    add_measuring_options(parser, compares=True)
     add_cluster_option(parser)
     add_output_options(parser)
     parser.set_defaults(run=run, takes_command=True)

@@ -13,13 +13,23 @@ if TYPE_CHECKING:
     from heapwright.measure.meter import MeterOptions
 
 
-def add_measuring_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every verb that measures."""
+def add_measuring_options(parser: argparse.ArgumentParser, compares: bool = False) -> None:
+    """Add the options of every verb that measures.
+
+    Args:
+        parser: the parser of the verb.
+        compares: whether the verb compares runs (`measure.meter.least_intrusive_backend`).
+    """
+    default = (
+        "poll, unless a compared metric needs stops at mapping calls; then the best that works here"
+        if compares
+        else "the best that works here; see 'heapwright doctor'"
+    )
     group = parser.add_argument_group("measurement")
     group.add_argument(
         "--meter",
         choices=("auto", "notify", "ptrace", "poll"),
-        help="back end of the meter (default: the best that works here; see 'heapwright doctor')",
+        help=f"back end of the meter (default: {default})",
     )
     group.add_argument(
         "--massif",

@@ -39,14 +39,15 @@ examples:
   heapwright record --export /srv/recorder --sample 64 --max-size 256M -o /var/tmp/raw
 
 Input, output and exit status are those of the command. Each process gets one trace. The trace with the most events
-becomes TRACE (prog.hwt); the others go into a directory beside it (prog.processes/PID.hwt). Programs that are linked
-statically, are set-user-ID or define their own malloc cannot be recorded. A recording without any allocation fails and
+becomes TRACE (prog.hwt); the others go into a directory beside it (prog.processes/PID.hwt). Programs that are
+set-user-ID or define their own malloc are refused. A statically linked program, a Go program or a shell with its own
+malloc is run, because the programs that it starts may be recordable. A recording without any allocation fails and
 leaves no file.
 
 --sample records whole lifetimes of a random sample of the objects, --after and --for a window of time. --max-size
 bounds the raw file of each process: a full file keeps the whole time and thins the sample. --export writes the recorder
-and its settings for a machine without heapwright; -o then names the folder of the raw files there, which --recover
-turns into traces anywhere. docs/record.md says what each costs.
+and its settings for a machine without heapwright; -o then names the directory of the raw files there, which
+--recover turns into traces anywhere. docs/record.md says what each costs.
 
 With --workload one input is recorded, with the set-up and clean-up of the workload file around it. A server is started,
 loaded and stopped; the exit status is 0 if its stop signal ended it.

@@ -86,7 +86,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--budget",
         metavar="N|TIME",
-        help="number of evaluations, or total time (200, 15m); default 96 evaluations within 10m",
+        help="number of distinct configurations to evaluate, or total time (200, 15m); default 96 within 10m",
     )
     add_study_option(parser)
     parser.add_argument(
@@ -103,7 +103,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--no-report", action="store_true", help="write no report; 'heapwright report' can do it later")
     _add_search_options(parser)
     _add_result_options(parser)
-    add_measuring_options(parser)
+    add_measuring_options(parser, compares=True)
     add_cluster_option(parser)
     parser.add_argument(
         "--worker", metavar="ADDRESS", help="with --cluster: use only this worker, as 'experiment --cluster' does"
@@ -154,7 +154,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--proxy",
         choices=("auto", "replay", "none"),
         help="search on replays of the program's allocation trace: auto (default; if they are cheaper than the program"
-        " and predict it), replay (always), none (never)",
+        " and predict it), replay (end with an error if they are impossible), none (never)",
     )
     search.add_argument(
         "--search-only",
@@ -199,7 +199,7 @@ def _add_result_options(parser: argparse.ArgumentParser) -> None:
     proof.add_argument(
         "--price",
         metavar="A:B=X:Y",
-        help="exchange rate: X%% of A is worth Y%% of B, as in memory:cpu=1:2 (default:"
+        help="price: a change of X%% of A weighs as much as Y%% of B, as in memory:cpu=1:2 (default:"
         " a loss counts three times as much"
         " as a gain)",
     )

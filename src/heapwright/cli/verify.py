@@ -76,7 +76,8 @@ def add_parser(verbs: Any) -> None:
         "--keep",
         type=percentage("from 0 to 100", lambda value: 0 <= value <= 100),
         metavar="PCT",
-        help="share of the gain that must remain, in per cent (default 50; for a gain that replays predicted, any)",
+        help="share of the gain that must remain, in per cent (default 50; for a predicted gain: any gain beyond the"
+        " margin)",
     )
     parser.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
     parser.add_argument(

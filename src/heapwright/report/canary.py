@@ -68,9 +68,9 @@ def _block_s(found: CanaryState) -> float:
 
 
 def extent(found: CanaryState) -> str:
-    """The last sentence: how many samples and blocks there are."""
-    samples = counted(found.samples, "sample")
-    span = f"{samples} in {show_seconds(found.sampled_s)}" if found.sampled_s else samples
+    """The last sentence: how many readings and blocks there are."""
+    readings = counted(found.samples, "reading")
+    span = f"{readings} in {show_seconds(found.sampled_s)}" if found.sampled_s else readings
     blocks = counted(max((r.blocks for r in found.results.values()), default=0), "block")
     if not _looks(found):
         return f"{span}; {blocks} so far."
@@ -111,10 +111,10 @@ def notes(found: CanaryState) -> list[str]:
     if control or treatment:
         lines.append(f"Restarts: {control} of control, {treatment} of treatment; the time after each does not count.")
     if found.down:
-        lines.append(f"Down at the last sample: {', '.join(map(visible, found.down))}.")
+        lines.append(f"Down at the last reading: {', '.join(map(visible, found.down))}.")
     gap = found.last - found.began - found.sampled_s
     if gap > 3 * found.header.every_s:
-        lines.append(f"{show_seconds(gap)} without samples between sessions do not count.")
+        lines.append(f"{show_seconds(gap)} without readings between sessions do not count.")
     if not found.header.proportional:
         lines.append("Memory is resident memory (RSS), because proportional memory may not be read here.")
     return lines

@@ -102,6 +102,6 @@ def _draw(name: str, blocks: RatioSeries, result: CanaryResult, narrow: bool) ->
     right.set_title("treatment over control, change in % and its interval", loc="left")
     for axes in (left, right):
         axes.set_xlim(left=0)
-        axes.set_xlabel(f"{unit} since the first sample")
+        axes.set_xlabel(f"{unit} since the first reading")
     figure.legend(loc="outside upper left", ncols=2)
     return figure, {}
