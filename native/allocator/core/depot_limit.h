@@ -46,8 +46,9 @@ class DepotLimit {
   }
   // A list has left the depot, which holds `bytes` now.
   void after_pop(std::size_t bytes) { low_bytes_ = std::min(low_bytes_, bytes); }
-  // Decides anew, for a depot of `bytes`. The caller holds the pool's lock.
-  void update(const Pool& pool, std::size_t bytes) {
+  // Decides anew, for a depot of `bytes` and a heap with `free_bytes` in free blocks, those in the
+  // depot included. The caller holds the pool's lock.
+  void update(const Pool& pool, std::size_t bytes, std::size_t free_bytes) {
     const std::uint64_t now = pool.region.settings.clock();
     const std::uint64_t delay = pool.region.settings.delay_ms;
     if (now - counted_since_ms_ >= delay) {
@@ -57,7 +58,7 @@ class DepotLimit {
     const std::uint64_t from = std::max(raised_until_ms_, now);
     raised_until_ms_ = std::min(from + premature_bytes_ / kBytesPerMs, now + delay);
     premature_bytes_ %= kBytesPerMs;
-    const std::size_t share = pool.depot_share();
+    const std::size_t share = pool.depot_share(free_bytes);
     raised_ = share != SIZE_MAX && now < raised_until_ms_;
     const bool unlimited =
         share == SIZE_MAX || (unlimited_ && bytes <= bytes_ && is_in_use(share, now, delay));

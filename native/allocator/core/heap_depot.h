@@ -100,7 +100,7 @@ bool Heap<C>::make_room() {
   const std::size_t bytes = depot_.bytes();
   {
     const Pool::Guard guard(*pool_);
-    depot_limit_.update(*pool_, bytes);
+    depot_limit_.update(*pool_, bytes, bytes + owned_.purger().idle_bytes());
     if (pool_->threaded) {
       pool_->join(depot_);
     }

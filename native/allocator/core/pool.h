@@ -85,14 +85,15 @@ struct Pool {
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
   // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half
   // of each burst and take it again (docs/design-notes/exgen.md). While the region purges nothing,
-  // a depot may keep all, because the region would keep free superblocks as well. The caller holds
-  // the lock.
-  [[nodiscard]] std::size_t depot_share() const {
+  // a depot may keep all, because the region would keep free superblocks as well. `free_bytes`: in
+  // free blocks of the heap, which count as memory in use: each may be one of the last blocks that
+  // keep a superblock from becoming free. The caller holds the lock.
+  [[nodiscard]] std::size_t depot_share(std::size_t free_bytes = 0) const {
     if (!region.may_purge()) {
       return SIZE_MAX;
     }
     const std::size_t sharing = heaps();
-    const std::size_t bytes = region.allowance() * kSuperblockBytes;
+    const std::size_t bytes = region.allowance_without(free_bytes) * kSuperblockBytes;
     return sharing == 1 ? bytes / 4 * 3 : std::max(bytes, std::min(2 * bytes, kDepotsBytes)) / sharing;
   }
   [[nodiscard]] std::size_t heaps() const { return region.sharing_heaps(); }

@@ -300,7 +300,7 @@ void Region::purge_above_peak() {
     return;
   }
   const std::size_t allowed =
-      allowance(premature_.are_paid_below_peak(settings.clock()) ? peak_in_use_ / 2 : peak_in_use_);
+      allowance_at(premature_.are_paid_below_peak(settings.clock()) ? peak_in_use_ / 2 : peak_in_use_);
   if (in_use() + held > peak_in_use_ + allowed) {
     purge(in_use() + held - peak_in_use_ - allowed / 2);
   }
@@ -357,7 +357,7 @@ bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
   return true;
 }
 
-std::size_t Region::allowance(std::size_t in_use) const {
+std::size_t Region::allowance_at(std::size_t in_use) const {
   return std::max(settings.keep_bytes / kSuperblockBytes, in_use / 4);
 }
 

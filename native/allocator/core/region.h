@@ -119,7 +119,14 @@ class Region {
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] Statistics statistics() const;
   // How many free superblocks may hold memory: see 'Purging'.
-  [[nodiscard]] std::size_t allowance() const { return allowance(in_use()); }
+  [[nodiscard]] std::size_t allowance() const { return allowance_at(in_use()); }
+  // The same where `free_bytes` of the memory in use are in free blocks: memory in use counts as
+  // twice the rest at most. If they are more than four times `keep_bytes`, these do not count.
+  [[nodiscard]] std::size_t allowance_without(std::size_t free_bytes) const {
+    const std::size_t rest = in_use() - std::min(free_bytes / kSuperblockBytes, in_use());
+    const std::size_t counted = std::min(in_use(), 2 * rest);
+    return free_bytes > 4 * settings.keep_bytes ? counted / 4 : allowance_at(counted);
+  }
 
   // Returns the first superblock in use behind `after`, in address order; for nullptr the first of
   // all. Returns nullptr at the end.
@@ -198,7 +205,7 @@ class Region {
   [[nodiscard]] std::size_t held_count() const {
     return dirty_count_ + large.kept_bytes() / kSuperblockBytes;
   }
-  [[nodiscard]] std::size_t allowance(std::size_t in_use) const;
+  [[nodiscard]] std::size_t allowance_at(std::size_t in_use) const;
   void purge(std::size_t count);  // so many superblocks of free memory, or all
   void purge_around(Superblock* superblock);
 

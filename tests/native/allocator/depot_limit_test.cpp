@@ -17,7 +17,7 @@ class DepotLimitTest : public testing::Test {
   DepotLimitTest() {
     now_ms = 1'000'000;
     pool.region.settings.clock = test_clock;
-    limit.update(pool, 0);
+    limit.update(pool, 0, 0);
   }
   // Refuses so many KiB, and takes them again.
   void take_again(std::size_t kib) {
@@ -46,15 +46,15 @@ TEST_F(DepotLimitTest, BeforeTheFirstDecisionItIsSmall) {
 TEST_F(DepotLimitTest, PrematureReturnsRaiseItForATime) {
   EXPECT_FALSE(limit.may_fall());
   take_again(1024);  // 8 ms of 128 KiB
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_TRUE(limit.may_fall());
   EXPECT_TRUE(limit.allows(16 * kMiB));
   EXPECT_FALSE(limit.allows(16 * kMiB + 1));
   now_ms += 7;
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_TRUE(limit.allows(10 * kMiB));
   now_ms += 1;
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_FALSE(limit.allows(10 * kMiB));
   EXPECT_FALSE(limit.may_fall());
 }
@@ -62,27 +62,27 @@ TEST_F(DepotLimitTest, PrematureReturnsRaiseItForATime) {
 TEST_F(DepotLimitTest, ManyHeapsShareWhatItIsRaisedTo) {
   pool.region.heaps = 32;
   take_again(1024);
-  limit.update(pool, 0);
+  limit.update(pool, 0, 0);
   EXPECT_TRUE(limit.allows(2 * kMiB));
   EXPECT_FALSE(limit.allows(2 * kMiB + 1));
 }
 
 TEST_F(DepotLimitTest, ItIsRaisedForTheDelayAtMost) {
   take_again(1024 * 1024);
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_TRUE(limit.may_fall());
   now_ms += pool.region.settings.delay_ms;
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_FALSE(limit.may_fall());
 }
 
 TEST_F(DepotLimitTest, SmallAmountsAddUp) {
   for (int i = 0; i < 4; ++i) {
-    limit.update(pool, 10 * kMiB);
+    limit.update(pool, 10 * kMiB, 0);
     EXPECT_FALSE(limit.allows(10 * kMiB)) << i;
     take_again(32);
   }
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_TRUE(limit.allows(10 * kMiB));
 }
 
@@ -90,24 +90,24 @@ TEST_F(DepotLimitTest, OnlyRefusedBlocksOfTheSameClassCount) {
   limit.add_taken(kClass, 100'000);
   limit.add_refused(kClass, 100'000);
   limit.add_taken(kClass + 1, 100'000);
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_FALSE(limit.allows(10 * kMiB));
   limit.add_taken(kClass, 200'000);
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_TRUE(limit.allows(10 * kMiB));
 }
 
 TEST_F(DepotLimitTest, OldRefusalsAreForgotten) {
   for (std::uint64_t waited = 0; waited < 100; ++waited) {
     limit.add_refused(kClass, 100);
-    limit.update(pool, 10 * kMiB);
+    limit.update(pool, 10 * kMiB, 0);
     now_ms += pool.region.settings.delay_ms / 2;
   }
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   limit.add_taken(kClass, 10'000);
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   now_ms += 2;  // of two refusals, not of a hundred
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_FALSE(limit.may_fall());
 }
 
@@ -117,7 +117,7 @@ class UnlimitedDepotTest : public DepotLimitTest {
   UnlimitedDepotTest() {
     pool.region.give(pool.region.take(60), 60);
     pool.region.take(60);  // the purge was premature: 60 times 4 ms
-    limit.update(pool, 100 * kMiB);
+    limit.update(pool, 100 * kMiB, 0);
   }
   ~UnlimitedDepotTest() override { abandon(pool.region); }
 };
@@ -131,7 +131,7 @@ TEST_F(UnlimitedDepotTest, ADepotInUseStaysUnlimited) {
   for (int i = 0; i < 10; ++i) {
     now_ms += pool.region.settings.delay_ms / 2;
     limit.after_pop(kMiB);
-    limit.update(pool, 100 * kMiB);
+    limit.update(pool, 100 * kMiB, 0);
     EXPECT_TRUE(limit.allows(200 * kMiB)) << i;
   }
 }
@@ -140,7 +140,7 @@ TEST_F(UnlimitedDepotTest, OneThatIsNotUsedHasALimitAgain) {
   for (int i = 0; i < 10; ++i) {
     now_ms += pool.region.settings.delay_ms / 2;
     limit.after_pop(99 * kMiB);
-    limit.update(pool, 100 * kMiB);
+    limit.update(pool, 100 * kMiB, 0);
   }
   EXPECT_FALSE(limit.allows(99 * kMiB));
   EXPECT_FALSE(limit.may_fall());
@@ -149,14 +149,14 @@ TEST_F(UnlimitedDepotTest, OneThatIsNotUsedHasALimitAgain) {
 TEST_F(UnlimitedDepotTest, OneThatHasDoubledHasALimitAgain) {
   now_ms += pool.region.settings.delay_ms;
   limit.after_pop(0);
-  limit.update(pool, 201 * kMiB);
+  limit.update(pool, 201 * kMiB, 0);
   EXPECT_FALSE(limit.allows(99 * kMiB));
 }
 
 TEST_F(DepotLimitTest, AfterAResetNothingIsRaised) {
   take_again(1024);
   limit.reset();
-  limit.update(pool, 10 * kMiB);
+  limit.update(pool, 10 * kMiB, 0);
   EXPECT_FALSE(limit.may_fall());
 }
 

@@ -53,6 +53,20 @@ TEST_F(HeapDepotTest, TheOnlyHeapKeepsAtMostTheAllowance) {
   EXPECT_LE(kept(), std::max(allowance, 2 * kMiB) * 5 / 4);
 }
 
+TEST_F(HeapDepotTest, BlocksFreedAcrossSuperblocksDoNotKeepThem) {
+  for (const std::size_t bytes : {500U, 1000U, 5000U, 10'000U}) {
+    const std::size_t count = 64 * kMiB / bytes;
+    const auto blocks = take_all(count, bytes);
+    for (std::size_t i = 0; i < count; ++i) {
+      give(blocks[i * 7919 % count]);
+    }
+    const auto now = heap.statistics();
+    EXPECT_LE(now.cached_bytes, 2 * kMiB) << bytes;
+    EXPECT_LE(now.region.used_bytes + now.region.dirty_bytes, 24 * kMiB) << bytes;
+    EXPECT_TRUE(heap.trim());
+  }
+}
+
 TEST_F(HeapDepotTest, OneOfSeveralHeapsKeepsAtMostItsShare) {
   const auto live = take_all(64 * 1024, 1000);
   const auto burst = take_all(64 * 1024, 1000);
