@@ -13,7 +13,7 @@ from .conftest import Heapwright
 
 MIB = 1 << 20
 QUICK = ("--allocators", "glibc", "--budget", "1", "--pairs", "6:6", "--study", "s.study", "--json", "found.json")
-UNKNOWN = "the possible saving of CPU time is unknown until the program's allocations are recorded"
+UNKNOWN = "The possible saving is unknown until this program's allocations are recorded."
 
 
 def tuned(heapwright: Heapwright, *command: str) -> tuple[dict[str, Any], str]:
@@ -34,7 +34,7 @@ def test_a_mapped_file_is_not_mallocs(heapwright: Heapwright, program: Callable[
     found, said = tuned(heapwright, str(program("holders")), "data")
     assert found["shares"]["files"] > 0.9
     assert found["held_share"] < 0.03
-    first = "Malloc holds at most "
+    first = "Malloc holds less than 1% of this program's peak memory, and "
     assert first in said
     assert "is pages of files: malloc can save almost no memory" in said
     assert said.index(first) < said.index("searching on replays"), "before anything is searched"

@@ -105,7 +105,7 @@ def _replace_times_under_fixed_load(session: Session, runs: Sequence[StoredRun])
     if why and all(run.metrics.get(key) is not None for run in runs for key in instead):
         why += f" The objectives are {' and '.join(METRICS[key].label for key in instead)}."
         if instead != session.options.objectives:  # otherwise an earlier session stored it, or the user named them
-            session.store.update(fixed_time_sentence=why)
+            session.store.update(fixed_time=why)
         session.set_objectives(instead)
     if text := why or fixed_time_warning(inputs):
         session.progress.note(text)
