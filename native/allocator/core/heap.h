@@ -297,6 +297,7 @@ class Heap {
   void* allocate_large(std::size_t bytes, std::size_t alignment);
   void store_list(std::size_t class_number, BlockChain list);
   bool make_room();
+  HEAPWRIGHT_COLD void return_idle_memory();
   void shrink_idle_depot();
   void empty_depot();
   void empty_depot(std::size_t class_number);
@@ -319,6 +320,7 @@ class Heap {
   static constexpr std::uint32_t kListsChecked = 64;
   static constexpr std::uint32_t kListsPerCheck = 16;
   static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
+  static constexpr std::uint32_t kListsPerLook = 64;      // at memory that is not needed any more
   static constexpr std::uint32_t kMissesPerLook = 64;     // at FreedByOthers
   static constexpr int kMaxHalvings = 8;                  // of a depot at a time
   static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
@@ -332,6 +334,7 @@ class Heap {
   // others has no use for a depot, and would keep the superblocks of its blocks from becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
+  std::uint32_t seen_lists_ = 0;  // that frees have filled, those that stayed in the thread cache included
   std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others

@@ -42,9 +42,26 @@ inline bool is_scattered(BlockChain list) {
   return changes >= 4;
 }
 
-// Puts a list that has left the thread cache into the depot.
+// Called now and then, also in a program whose blocks never leave the thread cache: returns memory
+// that was kept because returning it had been premature, once that is paid for.
+template <Configuration C>
+void Heap<C>::return_idle_memory() {
+  {
+    const Pool::Guard guard(*pool_);
+    pool_->region.purge_above_allowance();
+  }
+  if (depot_.bytes() > DepotLimit<C>::kMinBytes) {
+    make_room();
+  }
+}
+
+// Puts a list that has left the thread cache into the depot. `list` is empty if the thread cache
+// keeps it.
 template <Configuration C>
 void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
+  if (++seen_lists_ % kListsPerLook == 0) [[unlikely]] {
+    return_idle_memory();
+  }
   if (list.first == nullptr) {
     return;
   }

@@ -17,9 +17,10 @@ class PrematurePurges {
   static constexpr std::uint64_t kMsPerSuperblock = 4;  // run time that pays for one superblock
   static constexpr std::uint64_t kMaxSavedMs = 10'000;  // run time saved up for later purges
 
-  // Run time from now on can be saved up.
-  void start(std::uint64_t now) { started_ms_ = now; }
+  // Run time from now on can be saved up; the first call counts.
+  void start(std::uint64_t now) { started_ms_ = started_ms_ == 0 ? now : started_ms_; }
   void add_purged(std::size_t bytes, std::uint64_t now, std::uint64_t delay_ms) {
+    start(now);
     forget_old(now, delay_ms);
     purged_now_ += bytes;
   }

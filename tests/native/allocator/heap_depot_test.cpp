@@ -91,6 +91,36 @@ TEST_F(HeapDepotTest, ARaisedLimitFallsAgainWhileTheHeapIsUsed) {
   EXPECT_LE(kept(), 2 * kMiB * 5 / 4);
 }
 
+TEST_F(HeapDepotTest, MemoryThatCameAndWentReturnsWhileLittleIsUsed) {
+  for (int i = 0; i < 10; ++i) {
+    give_all(take_all(32 * kMiB / 64, 64));
+    now_ms += 20;
+  }
+  const auto held = [&] {
+    const auto now = heap.statistics();
+    return now.region.used_bytes + now.region.dirty_bytes;
+  };
+  EXPECT_GT(held(), 16 * kMiB) << "it comes and goes";
+  for (int second = 0; second < 20; ++second) {
+    now_ms += 1000;
+    for (int i = 0; i < 32 * 1024; ++i) {
+      give(take(200));
+    }
+  }
+  EXPECT_LE(held(), 4 * kMiB);
+}
+
+TEST_F(HeapDepotTest, APoolOfLargeBlocksAloneLearnsAtOnce) {
+  for (int i = 0; i < 3; ++i) {
+    give(take(4 * kMiB));
+  }
+  const std::size_t purged = heap.region().statistics().purged_bytes;
+  for (int i = 0; i < 10; ++i) {
+    give(take(4 * kMiB));
+  }
+  EXPECT_EQ(heap.region().statistics().purged_bytes, purged);
+}
+
 class IdleDepotTest : public HeapDepotTest {
  protected:
   IdleDepotTest() {
