@@ -17,6 +17,7 @@ void raise(Memory& peak, const Memory& value) {
 void replace(Memory& total, const Memory& before, const Memory& after) {
   total.vm = total.vm - before.vm + after.vm;
   total.rss = total.rss - before.rss + after.rss;
+  total.anonymous = total.anonymous - before.anonymous + after.anonymous;
   total.heap = total.heap - before.heap + after.heap;
 }
 

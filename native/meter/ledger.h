@@ -35,6 +35,7 @@ namespace heapwright::meter {
 struct Memory {
   std::uint64_t vm = 0;
   std::uint64_t rss = 0;
+  std::uint64_t anonymous = 0;  // of rss; the ledger keeps no peak of it
   std::uint64_t heap = 0;
   std::uint64_t huge = 0;  // of the tree, from readings of their own (Ledger::set_huge)
 };

@@ -199,7 +199,7 @@ void memory_json(Object& json, const Outcome& outcome, const Ledger& ledger, con
   json.optional("massif_peak_bytes", outcome.massif_peak);
   const PssSampler* const pss = watcher.pss();
   if (pss != nullptr && pss->samples() > 0) {
-    json.count("peak_pss_bytes", std::min(pss->peak(), peak));
+    json.optional("peak_pss_bytes", at_most(pss->peak_of_run(single ? peak : 0), peak));
     json.number("mean_pss_bytes", std::min(pss->mean(outcome.end, ledger), static_cast<double>(peak)));
     json.count("pss_samples", pss->samples());
     json.number("pss_cpu_s", pss->spent());

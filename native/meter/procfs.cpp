@@ -78,7 +78,10 @@ std::optional<Statm> read_statm(int file) {
   if (fields[0] == 0) {
     return std::nullopt;
   }
-  return Statm{.vm = fields[0], .rss = fields[1], .data = fields[5]};
+  return Statm{.vm = fields[0],
+               .rss = fields[1],
+               .anonymous = fields[1] - std::min(fields[1], fields[2]),
+               .data = fields[5]};
 }
 
 std::optional<Status> read_status(pid_t pid) {

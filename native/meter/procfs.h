@@ -11,10 +11,11 @@
 namespace heapwright::meter {
 
 // One line of /proc/PID/statm, in bytes. `data` is private writable memory, the main stack
-// included.
+// included. `anonymous` is the resident memory that is no page of a file.
 struct Statm {
   std::uint64_t vm = 0;
   std::uint64_t rss = 0;
+  std::uint64_t anonymous = 0;
   std::uint64_t data = 0;
 };
 

@@ -214,7 +214,9 @@ bool Watcher::sample(pid_t process, Statm memory, double time, bool calls) {
   if (!state.uncounted) {
     state.stacks.reading(memory.data);
     const std::uint64_t stacks = std::min(memory.data, state.stack + state.stacks.bytes());
-    ledger_.sample(process, time, {.vm = memory.vm, .rss = memory.rss, .heap = memory.data - stacks});
+    ledger_.sample(
+        process, time,
+        {.vm = memory.vm, .rss = memory.rss, .anonymous = memory.anonymous, .heap = memory.data - stacks});
   }
   return true;
 }

@@ -102,6 +102,9 @@ std::optional<Rollup> Watcher::read_memory(pid_t task, TreeBreakdown& tree) cons
 
 // Reads the proportional set sizes of all processes if a reading is due.
 void Watcher::read_pss(double time, PssSampler::Moment moment) {
+  if (pss_) {
+    pss_->observe(ledger_);
+  }
   // A child that is not known yet shares its parent's pages; without it the sum would be too small.
   const bool complete = !forked_ || (ledger_.live() == 1 && moment == PssSampler::Moment::kExit);
   if (!pss_ || !complete || !pss_->due(time, ledger_, moment)) {

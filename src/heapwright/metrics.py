@@ -188,9 +188,9 @@ _ALL = (
         "B",
         "memory",
         "peak proportional memory",
-        "Largest proportional memory (PSS) of the process tree at any reading: each shared page is divided among the"
-        " processes that share it, so it counts once in the sum.",
-        _PSS,
+        "Largest proportional memory (PSS) of the process tree: each shared page is divided among the processes that"
+        " share it, so it counts once in the sum. n/a if the readings missed the peak.",
+        _PSS + "; between readings it follows anonymous memory",
         needs_stops=False,
         replayable=True,
         proportional=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,30 @@ def test_the_peak_before_memory_goes_is_seen_however_short(exact_meter: Meter) -
         if ledger["peak_pss_bytes"] >= 40 * MIB:
             return
     pytest.fail("no run saw the peak")
+
+
+@reads_often
+def test_a_short_run_has_its_true_peak_or_none(any_meter: Meter) -> None:
+    """60 MiB in a tenth of a second, in small steps: the budget allows only a few readings."""
+    script = "print(len([str(number) * 20 for number in range(300000)]))"
+    for _ in range(5):
+        ledger = any_meter.run(sys.executable, "-c", script, options=PSS).ledger
+        assert ledger["peak_pss_bytes"] is None or ledger["peak_pss_bytes"] >= 0.8 * ledger["peak_rss_bytes"]
+
+
+@reads_often
+def test_a_short_tree_has_no_less_than_its_largest_process(any_meter: Meter) -> None:
+    """A parent and two children that grow by 20 MiB each, all in a few tenths of a second."""
+    script = """import os
+for _ in range(2):
+    if os.fork() == 0:
+        print(len([str(number) * 20 for number in range(100000)]))
+        os._exit(0)
+os.wait(), os.wait()
+"""
+    for _ in range(5):
+        ledger = any_meter.run(sys.executable, "-c", script, options=PSS).ledger
+        assert ledger["peak_pss_bytes"] is None or ledger["peak_pss_bytes"] >= 0.4 * ledger["peak_rss_bytes"]
 
 
 def test_a_program_that_ends_at_once_is_read_at_its_end(exact_meter: Meter) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from heapwright.search.methods import METHODS as ALL_METHODS
+from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 from tests import needs
 
@@ -228,3 +229,22 @@ def test_a_tree_whose_proportional_memory_cannot_be_read_has_the_usual_objective
     tuning: Callable[..., Tuning],
 ) -> None:
     assert tuning(World(effect=faster, processes=3), options=SHORT).go().objectives == ["peak_rss_bytes", "cpu_s"]
+
+
+def test_a_tree_whose_peak_some_runs_missed_has_the_usual_objectives(tuning: Callable[..., Tuning]) -> None:
+    """The first run can read proportional memory, a later run of the default cannot."""
+
+    class Missing(World):
+        def run(self, input_: Input, settings: Settings, pad: int) -> Outcome:
+            self.extra = {"peak_pss_bytes": None if len(self.made) == 2 else 5e7}
+            return super().run(input_, settings, pad)
+
+    study = tuning(Missing(effect=faster, processes=3), options=SHORT)
+    view = study.go()
+    assert view.objectives == ["peak_rss_bytes", "cpu_s"]
+    assert "missed the peak" in view.objectives_why
+    assert "divided among them" not in view.objectives_why
+    assert sum("missed the peak" in note for note in study.notes.notes) == 1
+    made = len(study.world.made)
+    assert study.go().objectives == view.objectives, "the same when it is taken up again"
+    assert len(study.world.made) == made

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heapwright.allocators.space import Point
+from heapwright.interruption import ending_signals
+from heapwright.search.gp import GaussianProcess
 from heapwright.workload.model import Input
 from tests import needs
 
@@ -149,3 +154,28 @@ def test_a_study_being_extended_can_be_read_at_any_moment(tuning: Callable[..., 
         assert study.view().phase != "done"
         assert study.view().claim == "Nothing is proven yet: the study has not been confirmed."
     assert study.view().phase == "done"
+
+
+def test_an_interruption_that_a_library_swallows_ends_the_study_before_the_next_run(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when Ctrl-C comes while the search method imports a library that catches everything."""
+    propose = GaussianProcess.ask
+
+    def ask(strategy: GaussianProcess) -> list[Point]:
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        return propose(strategy)
+
+    study = tuning(world(), options={"method": "gp", "evaluations": 10, "pairs_min": 6, "pairs_max": 6})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched, ending_signals():
+            patched.setattr(GaussianProcess, "ask", ask)
+            with pytest.raises(KeyboardInterrupt):
+                study.go()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert study.runs("calibrate")
+    assert not study.runs("search")
+    assert study.go().picks

@@ -13,8 +13,7 @@ import io
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -51,6 +50,7 @@ from heapwright.cli import (
 from heapwright.cli.output_files import naming_stdout
 from heapwright.cli.parser import NAME, Parser, Verbs, fail, refuse_words, split_command
 from heapwright.errors import FAILED, INTERRUPTED, USAGE, HeapwrightError
+from heapwright.interruption import ending_signals
 
 _GROUPS = {
     "main": (tune, apply, run, verify, report, watch, measure, compare, landscape, experiment),
@@ -110,34 +110,9 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    with _ending_signals() as received:
+    with ending_signals() as received:
         status = _main(argv)
-    return 128 + received[0] if received and status == INTERRUPTED else status
-
-
-@contextlib.contextmanager
-def _ending_signals() -> Iterator[list[int]]:
-    """Make SIGTERM and SIGHUP interrupt this process as Ctrl-C does, so that it ends its target and removes its files.
-
-    Yields:
-        The signals that came.
-    """
-    received: list[int] = []
-
-    def interrupt(number: int, _frame: object) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        numbers = []
-    for number in numbers:
-        signal.signal(number, interrupt)
-    try:
-        yield received
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+        return 128 + received[0] if received and status == INTERRUPTED else status
 
 
 def _main(argv: Sequence[str] | None) -> int:

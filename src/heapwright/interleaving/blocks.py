@@ -22,6 +22,7 @@ from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.progress import Progress
 from heapwright.interleaving.records import PhaseStart, RunStore, StoredRun
 from heapwright.interleaving.runner import TRIES, Job, JobResult, Runner, Work
+from heapwright.interruption import raise_if_interrupted
 from heapwright.measure.host import this_host
 from heapwright.units import is_plausible
 from heapwright.workload.execute import advice
@@ -114,6 +115,7 @@ class Blocks:
             groups: the configurations of each block, the reference first.
             inputs: the inputs of the program.
         """
+        raise_if_interrupted()
         planned = [
             plan for number, configs in enumerate(groups, first) for plan in self._plan(phase, number, configs, inputs)
         ]

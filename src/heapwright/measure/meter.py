@@ -22,6 +22,7 @@ import msgspec
 
 from heapwright.errors import FAILED, HeapwrightError
 from heapwright.files import NATIVE
+from heapwright.interruption import raise_if_interrupted
 from heapwright.measure.container import REPORTS, Container, new_name
 from heapwright.measure.memory_parts import Breakdown
 from heapwright.measure.prefix import Prefix, PrefixEnd
@@ -273,8 +274,10 @@ def run_metered(
 
     Raises:
         HeapwrightError: the command could not be run or measured.
+        KeyboardInterrupt: a signal was to end this command, and was lost.
         Stopped: `stop` was set.
     """
+    raise_if_interrupted()
     attended = attended and prefix is None  # the meter forwards signals to an attended target instead of ending it
     capture = forward is None or container is not None or (prefix is not None and bool(prefix.output))
     relay = StderrRelay(sys.stderr.buffer) if capture and forward is not None else None

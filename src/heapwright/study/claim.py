@@ -355,3 +355,12 @@ def tree_sentence(processes: int) -> str:
         f"The command ran {processes} processes at once, so its memory is counted as proportional set size: a page that"
         " several processes share is divided among them. A sum of resident memory would count it once for each."
     )
+
+
+def unread_tree_sentence(processes: int) -> str:
+    """Why a study of several processes minimises the sum of resident memory."""
+    return (
+        f"The command ran {processes} processes at once, but in some of its runs the meter missed the peak of their"
+        " proportional set size. So memory is counted as the sum of their resident set sizes: a page that several"
+        " processes share counts once for each."
+    )

@@ -31,6 +31,7 @@ from heapwright.study.claim import (
     study_claim,
     tree_sentence,
     unmet_claim,
+    unread_tree_sentence,
     with_misfit_objection,
     with_time_objection,
     with_verdict,
@@ -255,6 +256,7 @@ def _why_these_objectives(meta: StudyMeta, early: ChosenPrefix | None, options: 
     """Return sentences about special objectives: those of several processes, of a prefix, of a load of fixed time."""
     sentences = [
         tree_sentence(meta.tree) if meta.tree else "",
+        unread_tree_sentence(meta.unread_tree) if meta.unread_tree else "",
         prefix_sentence(early, options.objectives) if early else "",
         meta.fixed_time or "",
     ]

@@ -29,6 +29,8 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         plan: the estimate made after the first runs (`tuning.plan`).
         fixed_time: what shows that the load runs for a fixed time, if times are not the objectives because of it.
         tree: largest number of live processes, where the objectives are proportional memory because of it; else 0.
+        unread_tree: largest number of live processes, where runs of the default lack proportional memory and the
+            objectives are those of one process; else 0.
         managed: who manages the program's memory, where that is not plain malloc (`tuning.reachable_allocators`).
         seeks_runtimes: whether the study searches the settings of a runtime if it finds one; not in older studies.
         runtimes: runtime, or space added by the user → `tuning.session.ExtraSpace`; None before the program was
@@ -77,6 +79,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     plan: dict[str, float] = {}
     fixed_time: str = ""
     tree: int = 0
+    unread_tree: int = 0
     managed: dict[str, str] = {}
     seeks_runtimes: bool = False
     runtimes: dict[str, dict[str, Any]] | None = None

@@ -2,7 +2,7 @@
 
 The first run of each input also decides
 
-    which objectives are minimised     proportional memory for a tree of processes
+    which objectives are minimised     proportional memory for a tree of processes, unless a later run lacks it
     which allocators can be searched   those that can become the program's malloc
     whether runs end early             prefixes, if the budget holds too few whole runs (`tuning.schedule`)
 """
@@ -21,7 +21,7 @@ from heapwright.interleaving.records import StoredRun, metrics_by_input
 from heapwright.interleaving.stats import relative_noise
 from heapwright.metrics import METRICS
 from heapwright.study import options as opt
-from heapwright.study.claim import already_zero_text, tree_sentence
+from heapwright.study.claim import already_zero_text, tree_sentence, unread_tree_sentence
 from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
@@ -80,6 +80,7 @@ def calibrate(session: Session) -> None:
             in_time = opt.CALIBRATE_SHARE * session.budget.total_s / len(counts) / max(session.run_s, 1e-3)
             count = max(min(2, count), min(count, math.floor(in_time)))
         runs += session.blocks.measure_all(Phase.CALIBRATE, 1, [[session.default]] * (count - 1), [input_])
+    _replace_unread_proportional_memory(session, runs)
     enough = time_limit((r.metrics["wall_s"] or 0.0 for r in runs), session.workload)
     session.use_executor(session.options.timeout or session.workload.file.timeout or enough)
     session.threads = any((r.extra.get("threads") or 2) > 1 for r in runs)
@@ -158,11 +159,27 @@ def _choose_objectives(session: Session, runs: Sequence[StoredRun]) -> None:
     session.set_objectives(usual)
     of_tree = tuple(METRICS[m].in_tree or m for m in usual)
     processes = max((run.extra.get("processes") or 1 for run in runs), default=1)
+    if session.store.meta.unread_tree:  # an earlier session told why
+        return
     if processes < 2 or any(run.metrics.get(m) is None for run in runs for m in of_tree):
         return
     session.set_objectives(of_tree)
     session.store.update(tree=processes)
     session.progress.note(tree_sentence(processes))
+
+
+def _replace_unread_proportional_memory(session: Session, runs: Sequence[StoredRun]) -> None:
+    """Minimise resident memory of a tree of processes after all if runs of the default lack proportional memory.
+
+    The first run of each input has a larger budget of readings than the runs that are compared.
+    """
+    processes = session.store.meta.tree
+    if not processes or all(run.metrics.get(m) is not None for run in runs for m in session.options.objectives):
+        return
+    usual = {metric.in_tree: key for key, metric in METRICS.items() if metric.in_tree}
+    session.set_objectives(tuple(usual.get(m, m) for m in session.options.objectives))
+    session.store.update(tree=0, unread_tree=processes)
+    session.progress.note(unread_tree_sentence(processes))
 
 
 def _check_reach(session: Session) -> None:
