@@ -132,6 +132,7 @@ def _verify(args: argparse.Namespace) -> int:
             raise UsageError(
                 f"the study measured only a prefix of each run, but {why}", "verify the program that the study measured"
             )
+        _refuse_linked(workload, pick)
         refuse_uncompared(workload, view.objectives)
         found, notes = _verified(args, view, pick, spaces, workload, identity)
         if view.recordings is not None:
@@ -151,6 +152,15 @@ def _verify(args: argparse.Namespace) -> int:
             out.print()
             out.print(requirements_table(found.requirements))
     return INTERRUPTED if found.interrupted else _STATUS[found.state]
+
+
+def _refuse_linked(workload: Workload, pick: Pick) -> None:
+    """Raise UsageError if `heapwright link` linked the pick's allocator into the program: that leaves no default."""
+    from heapwright.allocators.program_file import read_program
+
+    found = read_program(workload.program(workload.inputs[0]))
+    if found is not None and found.linked == pick.config.allocator and "LD_PRELOAD" in pick.config.env:
+        raise UsageError(f"this build has {found.linked} linked in already", "verify the build without it")
 
 
 @contextmanager
