@@ -80,9 +80,19 @@ CASES = {
     "run without study": (["run", "no.study", "--", "true"], 2, r"no such study"),
     "no such folder": (["tune", "--study", "no/x.study", "--", "true"], 1, r"cannot open the study no/x\.study"),
     "metric that cannot be had": (
-        ["tune", "--minimize", "idle_rss", "--", "true"],
-        1,
+        ["tune", "--minimize", "idle_rss", "--", "touch", "ran"],
+        2,
         r"cannot be measured here \(it needs a workload file with 'idle = SECONDS' in its \[server\]\)",
+    ),
+    "requirement that cannot be judged": (
+        ["tune", "--require", "p99_ms<=1x", "--", "touch", "ran"],
+        2,
+        r"\(p99_ms\) cannot be measured here \(it needs a workload file with \[server\.load_metrics\]",
+    ),
+    "column that nothing can fill": (
+        ["compare", "--metrics", "p99", "--allocators", "glibc", "--", "touch", "ran"],
+        2,
+        r"\(p99_ms\) cannot be measured here \(it needs a workload file with \[server\.load_metrics\]",
     ),
 }
 

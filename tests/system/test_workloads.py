@@ -119,6 +119,15 @@ def test_a_server_or_load_that_fails_is_one_line(
     assert (f"heapwright: warning: a run failed: {failure}" in done.err) == bool(failure)
 
 
+def test_a_load_whose_output_cannot_be_read_is_the_reason(server: str, heapwright: Heapwright) -> None:
+    with Path(server).open("a") as file:
+        file.write('[server.load_metrics]\nformat = "json"\n')
+    done = heapwright("tune", "--minimize", "cpu_per_op", "--workload", server)
+    assert done.status == 1
+    why = "[server.load_metrics] found no figure in the load's output (format = 'json')"
+    assert f"(cpu_per_op_s) cannot be measured here ({why})" in done.err
+
+
 def test_figures_leave_out_failed_runs(heapwright: Heapwright) -> None:
     once = "if test -e seen; then exit 1; fi; touch seen"
     (heapwright.folder / "w.toml").write_text(f"command = {json.dumps(['sh', '-c', once])}\n")

@@ -23,7 +23,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring_options import add_measuring_options, measuring_words, meter_options
+from heapwright.cli.measuring_options import add_measuring_options, measuring_words, meter_options, refuse_unmeasured
 from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import INTERRUPTED, UsageError
@@ -140,14 +140,17 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     from heapwright.allocators.embedded import find_embedded
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
+    from heapwright.metrics import METRICS
     from heapwright.report.comparison import allocator_failures
     from heapwright.report.landscape import check_plot
     from heapwright.report.progress import make_progress
+    from heapwright.workload.metric_needs import METRIC_NEEDS
     from heapwright.workload.work_done import replacement_metrics
 
     shows_table = not writes_stdout(args) and not args.quiet  # before the runs: it refuses two results on stdout
     metrics = _metrics_to_compare(args, workload, recorded is not None)
     refuse_uncompared(workload, metrics)
+    refuse_unmeasured(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, embedded=embedded, container=workload.container)
     if recorded is not None:
@@ -168,6 +171,10 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
             workload, allocators, options, args.seed, progress, base, machines, named, embedded, recorded
         )
         found = comparer.run(args.rounds)
+    for key in metrics if args.metrics else ():
+        if all(key not in row.summary for row in found.rows):
+            hint = METRIC_NEEDS.get(key, "'heapwright doctor' tells why")
+            warn(f"{METRICS[key].label} ({key}) cannot be measured here: {hint}")
     if found.fixed_time and not args.metrics:
         metrics = list(replacement_metrics(metrics))
     _write_files(args, found, metrics, recorded[0].command if recorded else workload.file.command)

@@ -22,6 +22,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option, opened_container
 from heapwright.cli.durations import duration, percentage
+from heapwright.cli.measuring_options import refuse_unmeasured
 from heapwright.cli.output_files import output_file
 from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
@@ -134,6 +135,7 @@ def _verify(args: argparse.Namespace) -> int:
             )
         _refuse_linked(workload, pick)
         refuse_uncompared(workload, view.objectives)
+        refuse_unmeasured(workload, view.objectives)
         found, notes = _verified(args, view, pick, spaces, workload, identity)
         if view.recordings is not None:
             notes += _keep(args.study, view, pick, found, workload)
