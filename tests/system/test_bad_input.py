@@ -129,6 +129,16 @@ def test_bad_input_is_one_line_and_leaves_no_file(case: str, heapwright: Heapwri
     assert sorted(folder.iterdir()) == before, "it left something behind"
 
 
+@pytest.mark.parametrize("words", [["tune"], ["compare", "--allocators", "glibc,exgen"]], ids=lambda words: words[0])
+def test_a_command_that_cannot_be_repeated_is_told_so(words: list[str], heapwright: Heapwright) -> None:
+    done = heapwright(*words, "--", "mkdir", "made")
+    assert done.status == 1
+    message = r"the command succeeded at first and failed when repeated,? .*: exit status 1: mkdir: .*File exists \(if "
+    assert re.search(message, one_line(done.err)), done.err
+    assert "by `setup` or `cleanup` of a workload file)" in done.err
+    assert "--success" not in done.err
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
