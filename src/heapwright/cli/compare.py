@@ -138,6 +138,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     if args.cluster and workload.file.output.compare == "command":  # each worker would have a reference of its own
         raise UsageError("compare --cluster cannot compare outputs by a command", "leave out --cluster")
     from heapwright.allocators.embedded import find_embedded
+    from heapwright.comparison.bench import repeated
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
     from heapwright.metrics import METRICS
@@ -152,10 +153,11 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     refuse_uncompared(workload, metrics)
     refuse_unmeasured(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
-    allocators = chosen_allocators(args.allocators, embedded=embedded, container=workload.container)
+    allocators = chosen_allocators(args.allocators, repeats=True, embedded=embedded, container=workload.container)
     if recorded is not None:
         refuse_unreplayable(metrics)
         allocators = _replayed(allocators, recorded[0], named=bool(args.allocators))
+    allocators = repeated(allocators)
     check_plot(args.plot)
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
