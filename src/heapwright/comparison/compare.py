@@ -145,7 +145,7 @@ class Comparer:
         self.machines = machines or LocalMachine()
         self._outputs = OutputCheck()
         self._warmed: set[tuple[str, str]] = set()
-        self._succeeded: set[str] = set()  # the inputs on which the reference has succeeded
+        self._succeeded: set[tuple[str, str]] = set()  # preloaded library and input of the reference
         self._own_malloc: list[str] = []  # the libraries of the program's own malloc, which glibc's has replaced
         self._deepbind = ""  # a library of the program that keeps the malloc of libc, which crashes the others
 
@@ -286,7 +286,7 @@ class Comparer:
         """Judge an outcome's success and, unless told otherwise, output. A failure of the reference ends it all."""
         reference = row is self.rows[0]
         if outcome.failure and reference:
-            succeeded = input_.name in self._succeeded
+            succeeded = (row.allocator.preload, input_.name) in self._succeeded
             how = how_it_fails(succeeded)
             if row.allocator.name != DEFAULT:
                 how = f"{how.removesuffix(' by itself')} under {row.allocator.name}, the reference"
@@ -297,7 +297,7 @@ class Comparer:
             raise HeapwrightError(f"the command {how}: {outcome.failure}", step)
         row.failure = row.failure or outcome.failure
         if reference:
-            self._succeeded.add(input_.name)
+            self._succeeded.add((row.allocator.preload, input_.name))
         if row.failure or not output:
             return
         if reference:
