@@ -64,6 +64,14 @@ def test_an_allocator_named_twice_is_compared_with_itself(heapwright: Heapwright
     assert found["glibc-2"]["env"] == found["glibc"]["env"]
 
 
+def test_the_legend_of_a_narrow_table_is_not_as_narrow(heapwright: Heapwright) -> None:
+    done = heapwright("compare", "-n", "1", "--allocators", "glibc,exgen", "--metrics", "wall", "--", "true")
+    head, _, _, *legend = done.out.splitlines()
+    assert len(head) < 30
+    assert 40 < max(map(len, legend)) <= 60
+    assert " ".join(legend).startswith("1 round; glibc: medians; others: ratios to it; one round has no interval,")
+
+
 @pytest.mark.long
 def test_proportional_memory_is_compared_if_asked_for(
     heapwright: Heapwright, program: Callable[..., Path], bump: str

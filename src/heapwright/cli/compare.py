@@ -49,6 +49,7 @@ as a further row. With --trace every run is a replay of a recording: its ratios 
 """
 
 _MAX_WIDTH = 10_000  # columns that a table may need
+_MIN_LEGEND = 60  # columns of the legend of a narrow table
 
 
 def add_parser(verbs: Any) -> None:
@@ -215,7 +216,7 @@ def _write_files(args: argparse.Namespace, found: Comparison, metrics: list[str]
 
 def _print(found: Comparison, metrics: list[str]) -> None:
     """Print the table, the failures and the warnings."""
-    from heapwright.report.comparison import allocator_failures, recordings_heading, table
+    from heapwright.report.comparison import allocator_failures, recordings_heading, table, title
     from heapwright.report.terminal import paragraph
 
     out, shown = console(), table(found, metrics)
@@ -224,6 +225,8 @@ def _print(found: Comparison, metrics: list[str]) -> None:
     for text in recordings_heading(found, metrics):
         out.print(visible(paragraph(text, out.width), "\n"), soft_wrap=True)
     out.print(shown)
+    width = max(out.measure(shown).maximum, min(_MIN_LEGEND, out.width))
+    out.print(visible(paragraph(title(found), width), "\n"), style="table.caption", soft_wrap=True)
     for text in allocator_failures(found):
         out.print(visible(text), style="yellow", soft_wrap=True)
     for text in found.warnings:
