@@ -248,6 +248,13 @@ def test_diagnose_names_a_process_that_does_not_exist(heapwright: Heapwright) ->
     assert "4194305" not in done.out
 
 
+def test_diagnose_counts_a_process_once(heapwright: Heapwright) -> None:
+    own = str(os.getpid())
+    done = heapwright("diagnose", own, f"0{own}", own)
+    assert done.status == 0
+    assert f"\nprocess {own}: " in done.out
+
+
 @pytest.mark.parametrize(
     "words", [["info", "t.hwt"], ["inspect", "/bin/true"], ["doctor"], ["allocators"], ["diagnose"]]
 )
