@@ -71,7 +71,11 @@ def add_parser(verbs: Any) -> None:
     add_container_option(parser)
     add_pick_option(parser)
     parser.add_argument(
-        "--max-time", type=duration, default=600.0, metavar="TIME", help="maximum total time (90s, 10m; default 10m)"
+        "--max-time",
+        type=duration,
+        default=600.0,
+        metavar="TIME",
+        help="begin no run after this time (90s, 10m; default 10m), however few pairs there are",
     )
     parser.add_argument(
         "--keep",
