@@ -139,7 +139,8 @@ def test_figures_leave_out_failed_runs(heapwright: Heapwright) -> None:
     assert (first["failure"], second["failure"]) == (None, "exit status 1")
     assert found["summary"]["wall_s"]["median"] == found["summary"]["wall_s"]["max"] == first["wall_s"]
     assert found["inputs"]["default"]["summary"] == found["summary"]
-    done = heapwright("measure", "--workload", "w.toml", "--json", "m.json")
+    done = heapwright("measure", "--workload", "w.toml", "--json", "m.json", "--html", "m.html")
+    assert "the run failed: exit status 1" in (heapwright.folder / "m.html").read_text()
     assert done.out.startswith("no figures (n/a): the run failed; if status 1 is not a failure: success = [0, 1]")
     found = json.loads((heapwright.folder / "m.json").read_text())
     assert set(found["summary"].values()) == {None}

@@ -147,6 +147,13 @@ def _succeeded(outcomes: list[Outcome]) -> list[Run]:
     return [o.run for o in outcomes if not o.failure]
 
 
+def _marked(failed: Outcome) -> Run:
+    """Return a failed run with its failure among its warnings."""
+    from dataclasses import replace
+
+    return replace(failed.run, warnings=[*failed.run.warnings, f"the run failed: {failed.failure}"])
+
+
 def _summary(outcomes: list[Outcome]) -> dict[str, Summary | None]:
     """Return the statistics of each metric over the runs that succeeded."""
     from heapwright.interleaving.stats import summarise
@@ -212,7 +219,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
 
         from heapwright.report.measurement_html import write_page
 
-        shown = {name: _succeeded(found) or runs[name] for name, found in outcomes.items()}
+        shown = {name: _succeeded(found) or [_marked(found[0])] for name, found in outcomes.items()}
         write_page(shown, {name: workload.command(workload.input(name)) for name in runs}, Path(args.html))
     if args.json:
         _write(args.json, workload, outcomes, failed)
