@@ -24,6 +24,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.compare import _reproduce
+from heapwright.cli.durations import duration
 from heapwright.cli.measuring_options import check_measuring
 from heapwright.cli.tune import _pairs, _percent, given_options
 from heapwright.errors import HeapwrightError, UsageError
@@ -213,6 +214,19 @@ def test_every_failure_is_one_line_and_a_status(
 ) -> None:
     fail_with(monkeypatch, error)
     assert said(capsys, "doctor") == (status, line)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"), [("500ms", 0.5), ("1.5", 1.5), ("90s", 90.0), ("2m", 120.0), ("6h", 21600.0)]
+)
+def test_a_time_has_a_unit(text: str, length: float) -> None:
+    assert duration(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "ms", "0ms", "5sms", "-1ms", "1e3ms", "soon"])
+def test_another_text_is_no_time(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a time above 0"):
+        duration(text)
 
 
 def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,9 +209,11 @@ def test_the_command_has_the_users_variables(hw: Hw, tmp_path: Path) -> None:
     assert "LC_ALL=C.UTF-8\n" in hw("measure", "-q", "--env", "LC_ALL=C.UTF-8", "--", "env").stdout
 
 
-def test_measure_passes_a_signal_on(hw: Hw) -> None:
+def test_measure_passes_a_signal_on(hw: Hw, tmp_path: Path) -> None:
     assert hw("measure", "--", "sh", "-c", "kill -SEGV $$").returncode == 139
-    assert hw("measure", "--timeout", "1s", "--", "sleep", "60").returncode == 143
+    assert hw("measure", "--timeout", "1s", "--json", "late.json", "--", "sleep", "60").returncode == 143
+    late = json.loads((tmp_path / "late.json").read_text())
+    assert (late["runs"][0]["failure"], set(late["summary"].values())) == ("timed out", {None})
 
 
 @needs.with_command("perl")

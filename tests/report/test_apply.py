@@ -66,6 +66,12 @@ def test_a_shell_reads_the_very_value(value: str, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["settings"], "something in it was run"
 
 
+def test_a_comment_says_that_another_preload_is_replaced() -> None:
+    says = "This replaces an LD_PRELOAD that is set"
+    assert says in render_config(Config(1, "mine", {}, {"LD_PRELOAD": "/lib/mine.so"}), "env", [], CLAIM)
+    assert says not in render_config(hostile("x"), "env", [], CLAIM)
+
+
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
 def test_any_value_survives_a_shell(value: str) -> None:
     found = environment(sh(render_config(hostile(value), "env", [], CLAIM) + "\nenv -0", Path("/")))

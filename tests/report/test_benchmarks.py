@@ -85,6 +85,11 @@ def test_the_cost_of_the_void_is_in_the_text_and_the_json() -> None:
     assert suite_json(suite("realistic"), [], 1)["void"]
 
 
+def test_a_legend_of_one_round_names_no_interval() -> None:
+    assert "one round has no interval" in " ".join(text(suite(rounds=1), 100).split())
+    assert "with 95% intervals from the same rounds" in " ".join(text(suite(rounds=2), 100).split())
+
+
 def test_json_of_one_round_has_no_infinity() -> None:
     found = json.loads(json.dumps(suite_json(suite(rounds=1), ["heapwright", "bench"], 1), allow_nan=False))
     ratio = found["results"][1]["ratio"]["cpu_s"]

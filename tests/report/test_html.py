@@ -388,7 +388,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     [
         (None, "cannot read .*: No such file"),
         (b"<p>page</p>", "is not a heapwright report"),
-        (b"\xff\xfe", "cannot read"),
+        (b"\xff\xfe", "is not a heapwright report"),
     ],
 )
 def test_extract_refuses_a_file_that_is_no_report(content: bytes | None, message: str, tmp_path: Path) -> None:

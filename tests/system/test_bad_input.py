@@ -80,9 +80,19 @@ CASES = {
     "run without study": (["run", "no.study", "--", "true"], 2, r"no such study"),
     "no such folder": (["tune", "--study", "no/x.study", "--", "true"], 1, r"cannot open the study no/x\.study"),
     "metric that cannot be had": (
-        ["tune", "--minimize", "idle_rss", "--", "true"],
-        1,
+        ["tune", "--minimize", "idle_rss", "--", "touch", "ran"],
+        2,
         r"cannot be measured here \(it needs a workload file with 'idle = SECONDS' in its \[server\]\)",
+    ),
+    "requirement that cannot be judged": (
+        ["tune", "--require", "p99_ms<=1x", "--", "touch", "ran"],
+        2,
+        r"\(p99_ms\) cannot be measured here \(it needs a workload file with \[server\.load_metrics\]",
+    ),
+    "column that nothing can fill": (
+        ["compare", "--metrics", "p99", "--allocators", "glibc", "--", "touch", "ran"],
+        2,
+        r"\(p99_ms\) cannot be measured here \(it needs a workload file with \[server\.load_metrics\]",
     ),
 }
 
@@ -117,6 +127,16 @@ def test_bad_input_is_one_line_and_leaves_no_file(case: str, heapwright: Heapwri
     assert re.search(message, one_line(done.err)), done.err
     assert done.out == ""
     assert sorted(folder.iterdir()) == before, "it left something behind"
+
+
+@pytest.mark.parametrize("words", [["tune"], ["compare", "--allocators", "glibc,exgen"]], ids=lambda words: words[0])
+def test_a_command_that_cannot_be_repeated_is_told_so(words: list[str], heapwright: Heapwright) -> None:
+    done = heapwright(*words, "--", "mkdir", "made")
+    assert done.status == 1
+    message = r"the command succeeded at first and failed when repeated,? .*: exit status 1: mkdir: .*File exists \(if "
+    assert re.search(message, one_line(done.err)), done.err
+    assert "by `setup` or `cleanup` of a workload file)" in done.err
+    assert "--success" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -226,6 +246,13 @@ def test_diagnose_names_a_process_that_does_not_exist(heapwright: Heapwright) ->
     assert "there is no process 4194305 (any more); it is left out" in one_line(done.err)
     assert f"process {os.getpid()}:" in done.out
     assert "4194305" not in done.out
+
+
+def test_diagnose_counts_a_process_once(heapwright: Heapwright) -> None:
+    own = str(os.getpid())
+    done = heapwright("diagnose", own, f"0{own}", own)
+    assert done.status == 0
+    assert f"\nprocess {own}: " in done.out
 
 
 @pytest.mark.parametrize(

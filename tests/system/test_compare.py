@@ -55,6 +55,23 @@ def test_each_allocator_has_a_row_in_every_format(
     assert done.out.splitlines()[1].startswith("glibc ")
 
 
+def test_an_allocator_named_twice_is_compared_with_itself(heapwright: Heapwright) -> None:
+    done = heapwright("compare", "-n", "2", "--allocators", "glibc,glibc,exgen", "--json", "c.json", "--", "true")
+    assert done.status == 0, done.err
+    found = json.loads((heapwright.folder / "c.json").read_text())["allocators"]
+    assert {name: len(row["runs"]) for name, row in found.items()} == {"glibc": 2, "glibc-2": 2, "exgen": 2}
+    assert found["glibc-2"]["ratio"]["peak_rss_bytes"]["value"] == pytest.approx(1, abs=0.2)
+    assert found["glibc-2"]["env"] == found["glibc"]["env"]
+
+
+def test_the_legend_of_a_narrow_table_is_not_as_narrow(heapwright: Heapwright) -> None:
+    done = heapwright("compare", "-n", "1", "--allocators", "glibc,exgen", "--metrics", "wall", "--", "true")
+    head, _, _, *legend = done.out.splitlines()
+    assert len(head) < 30
+    assert 40 < max(map(len, legend)) <= 60
+    assert " ".join(legend).startswith("1 round; glibc: medians; others: ratios to it; one round has no interval,")
+
+
 @pytest.mark.long
 def test_proportional_memory_is_compared_if_asked_for(
     heapwright: Heapwright, program: Callable[..., Path], bump: str

@@ -128,5 +128,5 @@ def test_tune_minimises_an_objective_of_the_user(heapwright: Heapwright) -> None
     assert list(pick["settings"]) == ["mxfast"]
     assert pick["search"]["ratios"]["objective"] == 0.25
     done = heapwright(*WORDS, "--minimize", "objective", "--study", "o.study", "--", "true")
-    assert done.status == 1
+    assert done.status == 2
     assert "objective (objective) cannot be measured here (it needs a workload file with [objective])" in done.err

@@ -241,6 +241,13 @@ def test_a_report_is_made_again_and_read_back(heapwright: Heapwright, study: Pat
 # doctor, allocators
 
 
+def test_doctor_fails_if_there_is_no_such_program(heapwright: Heapwright) -> None:
+    done = heapwright("doctor", "--", "nosuch")
+    assert done.status == 1
+    assert "there is no program nosuch" in done.out
+    assert heapwright("doctor", "-q", "--", "perl").status == 0
+
+
 def test_doctor_tells_what_works(heapwright: Heapwright) -> None:
     done = heapwright("doctor", "--json", "d.json")
     assert done.status == 0

@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests import needs
+
 from .conftest import Heapwright
 
 PARAMS = ("--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast", "--budget", "16", "--pairs", "8:12")
@@ -203,6 +205,26 @@ def test_studies_that_cannot_be_verified_give_one_line(tuned: Heapwright) -> Non
         done = tuned(*words)
         assert (done.status, done.err.count("\n")) == (status, 1), (words, done.err)
         assert said in done.err
+
+
+def test_a_build_with_the_setting_linked_in_is_refused(heapwright: Heapwright) -> None:
+    """Blocks of 16 bytes take twice as much memory in glibc's malloc, so the study surely picks exgen."""
+    needs.command("gcc")
+    (heapwright.folder / "p.c").write_text(
+        "#include <stdlib.h>\nint main(void) { void** last = 0; for (int i = 0; i < 300000; i++)"
+        " { void** p = malloc(16); *p = last; last = p; } return !last; }\n"
+    )
+    compiler = ["gcc", "-O1", "p.c", "-o"]
+    subprocess.run([*compiler, "prog"], cwd=heapwright.folder, check=True)
+    words = ("--allocators", "glibc,exgen", "--proxy", "none", "--budget", "2", "--pairs", "6:6", "--no-minify")
+    done = heapwright("tune", *words, "--minimize", "peak_rss", "--study", "s.study", "-q", "--", "./prog")
+    assert done.status == 0, done.err
+    assert heapwright("link", "--study", "s.study", "--", *compiler, "linked").status == 0
+    done = heapwright("verify", "s.study", "--", "./linked")
+    assert (done.status, done.out) == (2, "")
+    said = "heapwright: this build has exgen linked in already (verify the build without it)\n"
+    assert done.err == said
+    assert heapwright("verify", "s.study", "--max-time", "0.2s", "--", "./prog").status in (0, 4)
 
 
 @pytest.mark.long

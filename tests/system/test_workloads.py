@@ -119,6 +119,34 @@ def test_a_server_or_load_that_fails_is_one_line(
     assert (f"heapwright: warning: a run failed: {failure}" in done.err) == bool(failure)
 
 
+def test_a_load_whose_output_cannot_be_read_is_the_reason(server: str, heapwright: Heapwright) -> None:
+    with Path(server).open("a") as file:
+        file.write('[server.load_metrics]\nformat = "json"\n')
+    done = heapwright("tune", "--minimize", "cpu_per_op", "--workload", server)
+    assert done.status == 1
+    why = "[server.load_metrics] found no figure in the load's output (format = 'json')"
+    assert f"(cpu_per_op_s) cannot be measured here ({why})" in done.err
+
+
+def test_figures_leave_out_failed_runs(heapwright: Heapwright) -> None:
+    once = "if test -e seen; then exit 1; fi; touch seen"
+    (heapwright.folder / "w.toml").write_text(f"command = {json.dumps(['sh', '-c', once])}\n")
+    done = heapwright("measure", "--workload", "w.toml", "-n", "2", "--json", "m.json")
+    assert done.status == 1
+    assert done.out.splitlines()[-1] == "the figures leave out failed runs: 1 of 2 runs failed"
+    found = json.loads((heapwright.folder / "m.json").read_text())
+    first, second = found["runs"]
+    assert (first["failure"], second["failure"]) == (None, "exit status 1")
+    assert found["summary"]["wall_s"]["median"] == found["summary"]["wall_s"]["max"] == first["wall_s"]
+    assert found["inputs"]["default"]["summary"] == found["summary"]
+    done = heapwright("measure", "--workload", "w.toml", "--json", "m.json", "--html", "m.html")
+    assert "the run failed: exit status 1" in (heapwright.folder / "m.html").read_text()
+    assert done.out.startswith("no figures (n/a): the run failed; if status 1 is not a failure: success = [0, 1]")
+    found = json.loads((heapwright.folder / "m.json").read_text())
+    assert set(found["summary"].values()) == {None}
+    assert found["runs"][0]["wall_s"] > 0
+
+
 def test_success_is_as_the_workload_file_defines_it(heapwright: Heapwright) -> None:
     (heapwright.folder / "w.toml").write_text(
         'command = ["sh", "-c", "echo why >&2; exit $WITH"]\nsuccess = [3]\n'

@@ -92,6 +92,18 @@ def test_the_stderr_of_a_good_run_is_no_failure(make: Make) -> None:
     assert run(slow).failure == "timed out after 0.3 s", "a run that was stopped has no last words"
 
 
+def test_advice_for_a_server_does_not_ask_it_to_end(make: Make) -> None:
+    unready = Server(load=["true"], ready=["false"], ready_timeout=0.2)
+    assert advice(run(make("exec sleep 60", server=unready))).startswith(
+        "start the server and its load by hand first: "
+    )
+    assert advice(run(make("echo why >&2; exec sleep 60", server=unready))) == "its last words: why"
+    failing = Server(load=["false"], ready=["true"])
+    assert advice(run(make("exec sleep 60", server=failing))).startswith(
+        "start the server and its load by hand first: "
+    )
+
+
 def test_advice_for_a_program_that_fails_by_itself(make: Make) -> None:
     assert advice(run(make("kill -SEGV $$"))) == "run it by hand first; it must succeed and end"
     assert advice(run(make("exit 127"))) == "run it by hand first; it must succeed and end", "a shell found no command"

@@ -193,9 +193,9 @@ def _summaries(
 
     Args:
         found: metric → median, minimum, maximum and spread.
-        runs: the metrics of each run.
+        runs: the metrics of each run, and its `failure`; the summary leaves out runs that failed.
     """
-    counts = {m: sum(run.get(m) is not None for run in runs) for m in found}
+    counts = {m: sum(run.get(m) is not None and not run.get("failure") for run in runs) for m in found}
     return {m: msgspec.convert({"n": counts[m], **s}, Summary) for m, s in found.items() if s}
 
 

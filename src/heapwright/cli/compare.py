@@ -23,7 +23,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring_options import add_measuring_options, measuring_words, meter_options
+from heapwright.cli.measuring_options import add_measuring_options, measuring_words, meter_options, refuse_unmeasured
 from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.cli.recordings import add_trace_options, open_recordings, opened_replays, refuse_unreplayable
 from heapwright.errors import INTERRUPTED, UsageError
@@ -49,6 +49,7 @@ as a further row. With --trace every run is a replay of a recording: its ratios 
 """
 
 _MAX_WIDTH = 10_000  # columns that a table may need
+_MIN_LEGEND = 60  # columns of the legend of a narrow table
 
 
 def add_parser(verbs: Any) -> None:
@@ -138,21 +139,26 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     if args.cluster and workload.file.output.compare == "command":  # each worker would have a reference of its own
         raise UsageError("compare --cluster cannot compare outputs by a command", "leave out --cluster")
     from heapwright.allocators.embedded import find_embedded
+    from heapwright.comparison.bench import repeated
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
+    from heapwright.metrics import METRICS
     from heapwright.report.comparison import allocator_failures
     from heapwright.report.landscape import check_plot
     from heapwright.report.progress import make_progress
+    from heapwright.workload.metric_needs import METRIC_NEEDS
     from heapwright.workload.work_done import replacement_metrics
 
     shows_table = not writes_stdout(args) and not args.quiet  # before the runs: it refuses two results on stdout
     metrics = _metrics_to_compare(args, workload, recorded is not None)
     refuse_uncompared(workload, metrics)
+    refuse_unmeasured(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
-    allocators = chosen_allocators(args.allocators, embedded=embedded, container=workload.container)
+    allocators = chosen_allocators(args.allocators, repeats=True, embedded=embedded, container=workload.container)
     if recorded is not None:
         refuse_unreplayable(metrics)
         allocators = _replayed(allocators, recorded[0], named=bool(args.allocators))
+    allocators = repeated(allocators)
     check_plot(args.plot)
     warn_of_settings(workload, allocators)
     options = meter_options(args, workload.file.timeout)
@@ -168,6 +174,10 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
             workload, allocators, options, args.seed, progress, base, machines, named, embedded, recorded
         )
         found = comparer.run(args.rounds)
+    for key in metrics if args.metrics else ():
+        if all(key not in row.summary for row in found.rows):
+            hint = METRIC_NEEDS.get(key, "'heapwright doctor' tells why")
+            warn(f"{METRICS[key].label} ({key}) cannot be measured here: {hint}")
     if found.fixed_time and not args.metrics:
         metrics = list(replacement_metrics(metrics))
     _write_files(args, found, metrics, recorded[0].command if recorded else workload.file.command)
@@ -206,7 +216,7 @@ def _write_files(args: argparse.Namespace, found: Comparison, metrics: list[str]
 
 def _print(found: Comparison, metrics: list[str]) -> None:
     """Print the table, the failures and the warnings."""
-    from heapwright.report.comparison import allocator_failures, recordings_heading, table
+    from heapwright.report.comparison import allocator_failures, recordings_heading, table, title
     from heapwright.report.terminal import paragraph
 
     out, shown = console(), table(found, metrics)
@@ -215,6 +225,8 @@ def _print(found: Comparison, metrics: list[str]) -> None:
     for text in recordings_heading(found, metrics):
         out.print(visible(paragraph(text, out.width), "\n"), soft_wrap=True)
     out.print(shown)
+    width = max(out.measure(shown).maximum, min(_MIN_LEGEND, out.width))
+    out.print(visible(paragraph(title(found), width), "\n"), style="table.caption", soft_wrap=True)
     for text in allocator_failures(found):
         out.print(visible(text), style="yellow", soft_wrap=True)
     for text in found.warnings:

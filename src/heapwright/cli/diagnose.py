@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         targets = _that_exist(targets)
     pids = sorted({pid for target in targets.values() for pid in target.pids})
     label = ", ".join(dict.fromkeys(target.label for target in targets.values()))
-    if len(targets) > 1 and all(name.isdecimal() for name in targets):
+    if len(pids) > 1 and all(name.isdecimal() for name in targets):
         label = f"processes {', '.join(map(str, pids[:6]))}{' …' if len(pids) > 6 else ''}"
     groups = [name for name, target in targets.items() if target.is_group]
     fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}

@@ -9,16 +9,18 @@ from heapwright.errors import UsageError
 
 
 def duration(text: str) -> float:
-    """Parse a time, such as 90s, 30m or 6h, into seconds (an argparse type). A number alone is seconds."""
+    """Parse a time, such as 500ms, 90s, 30m or 6h, into seconds (an argparse type). A number alone is seconds."""
     from heapwright.study.options import parse_budget
 
+    number = text.removesuffix("ms")
+    scale = 1.0 if number == text else 1e-3
     try:
-        _, length = parse_budget(f"{text}s" if text[-1:].isdecimal() else text)
+        _, length = parse_budget(f"{number}s" if number[-1:].isdecimal() else text)
     except UsageError:
         length = 0.0
     if not length:
         raise argparse.ArgumentTypeError(f"'{text}' is not a time above 0, such as 90s, 30m or 6h")
-    return length
+    return scale * length
 
 
 def percentage(bounds: str, allowed: Callable[[float], bool]) -> Callable[[str], float]:

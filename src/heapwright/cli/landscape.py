@@ -29,7 +29,7 @@ from heapwright.cli.common import (
     writes_stdout,
 )
 from heapwright.cli.containers import add_container_option
-from heapwright.cli.measuring_options import add_measuring_options, check_measuring
+from heapwright.cli.measuring_options import add_measuring_options, check_measuring, refuse_unmeasured
 from heapwright.cli.output_files import file_or_stdout, output_file
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.terminal_text import console, say, visible
@@ -230,6 +230,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     shows_lines = not writes_stdout(args) and not args.quiet  # before the runs: it refuses two results on stdout
     metric = _metric_of(args)
     refuse_uncompared(workload, [metric])
+    refuse_unmeasured(workload, [metric])
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocator = chosen_allocators(args.allocator, embedded=embedded, container=workload.container)[0]
     check_measuring(args)

@@ -130,6 +130,8 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
                     passed_on = number == 0 and args.json != "-"
                     executor.forward = sys.stdout.buffer if passed_on else nowhere
                     outcome = executor.run(input_, env)
+                    if interrupts:  # the user ended the run, as --for would have
+                        outcome = replace(outcome, failure="")
                     outcomes.setdefault(input_.name, []).append(outcome)
                     status = status or executor.exit_status(outcome)
     except HeapwrightError as error:
@@ -141,10 +143,23 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
     return 128 + signal.SIGINT if interrupts else status
 
 
-def _summary(runs: list[Run]) -> dict[str, Summary | None]:
+def _succeeded(outcomes: list[Outcome]) -> list[Run]:
+    return [o.run for o in outcomes if not o.failure]
+
+
+def _marked(failed: Outcome) -> Run:
+    """Return a failed run with its failure among its warnings."""
+    from dataclasses import replace
+
+    return replace(failed.run, warnings=[*failed.run.warnings, f"the run failed: {failed.failure}"])
+
+
+def _summary(outcomes: list[Outcome]) -> dict[str, Summary | None]:
+    """Return the statistics of each metric over the runs that succeeded."""
     from heapwright.interleaving.stats import summarise
     from heapwright.metrics import NUMERIC
 
+    runs = _succeeded(outcomes)
     values = {m: [v for r in runs if (v := r.metrics[m]) is not None] for m in NUMERIC}
     return {m: summarise(v) if v else None for m, v in values.items()}
 
@@ -156,7 +171,10 @@ def _was_disturbed(run: Run) -> bool:
 
 
 def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list[Outcome]], failed: str) -> None:
-    """Show and write the runs that were made.
+    """Show and write the runs that were made. The figures leave out failed runs.
+
+    The own exit status of a command, or its signal, is no failure here unless a workload file says what success is:
+    `exit_code` has it, and `measure` passes it on.
 
     Args:
         args: the command line.
@@ -164,6 +182,8 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         outcomes: the runs of each input.
         failed: why a further run could not be made, or empty.
     """
+    from dataclasses import replace
+
     from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
 
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
@@ -175,7 +195,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
             " differ by some percent. '--meter poll' stops none, but tells no mapping calls and no peak_heap"
         )
     if workload.file.server is not None:
-        inputs = [[r.metrics for r in found] for found in runs.values()]
+        inputs = [[r.metrics for r in _succeeded(found)] for found in outcomes.values()]
         for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs)]):
             warn(text)
     for name, found in outcomes.items():
@@ -190,21 +210,39 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
                 warn(text)
         if len({o.digest for o in found if not o.failure}) > 1:
             warn(f"the output differs from run to run{on}")
+    if not all_told:
+        outcomes = {
+            name: [o if o.run.timed_out else replace(o, failure="") for o in of] for name, of in outcomes.items()
+        }
     if args.html:
         from pathlib import Path
 
         from heapwright.report.measurement_html import write_page
 
-        write_page(runs, {name: workload.command(workload.input(name)) for name in runs}, Path(args.html))
+        shown = {name: _succeeded(found) or [_marked(found[0])] for name, found in outcomes.items()}
+        write_page(shown, {name: workload.command(workload.input(name)) for name in runs}, Path(args.html))
     if args.json:
-        _write(args.json, workload, runs, failed)
+        _write(args.json, workload, outcomes, failed)
     if not args.quiet and args.json != "-":
-        from heapwright.report.terminal import measure_table
-
-        for name, same in runs.items():
-            if len(runs) > 1:
+        for name, found in outcomes.items():
+            if len(outcomes) > 1:
                 console().print(visible(f"input {name}"), style="bold")
-            measure_table([r.as_json() for r in same], {m: s for m, s in _summary(same).items() if s}, console())
+            _print(found)
+
+
+def _print(outcomes: list[Outcome]) -> None:
+    """Print the table of the runs that succeeded, and say if there are others."""
+    from heapwright.report.terminal import measure_table
+    from heapwright.terminal_text import counted
+
+    good, total = _succeeded(outcomes), len(outcomes)
+    if good:
+        measure_table([r.as_json() for r in good], {m: s for m, s in _summary(outcomes).items() if s}, console())
+    if len(good) < total:
+        failed = "the run failed" if total == 1 else f"{total - len(good)} of {counted(total, 'run')} failed"
+        hint = next((f"; {o.hint}" for o in outcomes if o.hint and not good), "")
+        left = "the figures leave out failed runs" if good else "no figures (n/a)"
+        console().print(visible(f"{left}: {failed}{hint}"), style="yellow", soft_wrap=True)
 
 
 def _endings(outcomes: list[Outcome]) -> list[str]:
@@ -224,30 +262,36 @@ def _endings(outcomes: list[Outcome]) -> list[str]:
     return sentences
 
 
-def _write(where: str, workload: Workload, runs: dict[str, list[Run]], failed: str) -> None:
-    """Write the JSON object. For a workload, each run names its input and each input has its own summary."""
+def _write(where: str, workload: Workload, outcomes: dict[str, list[Outcome]], failed: str) -> None:
+    """Write the JSON object. For a workload, each run names its input and each input has its own summary.
+
+    Failed runs have a reason and are in no summary.
+    """
     import dataclasses
 
     from heapwright.measure.host import describe_host
 
-    def plain(found: list[Run]) -> dict[str, Any]:
+    def plain(found: list[Outcome]) -> dict[str, Any]:
         return {
             m: {k: v for k, v in dataclasses.asdict(s).items() if k != "n"} if s else None
             for m, s in _summary(found).items()
         }
 
-    commands = {name: workload.command(workload.input(name)) for name in runs}
-    every = [(name, run) for name, found in runs.items() for run in found]
+    commands = {name: workload.command(workload.input(name)) for name in outcomes}
+    every = [(name, outcome) for name, found in outcomes.items() for outcome in found]
     result = {
-        "command": next(iter(commands.values())) if len(runs) == 1 else workload.file.command,
+        "command": next(iter(commands.values())) if len(outcomes) == 1 else workload.file.command,
         "host": {**describe_host(), **workload.where()},
-        "meter": every[0][1].meter,
-        "runs": [{**run.as_json(), **({"input": name} if workload.path else {})} for name, run in every],
-        "summary": plain([run for _, run in every]),
+        "meter": every[0][1].run.meter,
+        "runs": [
+            {**o.run.as_json(), "failure": o.failure or None, **({"input": name} if workload.path else {})}
+            for name, o in every
+        ],
+        "summary": plain([outcome for _, outcome in every]),
     }
     if failed:
         result["error"] = failed
     if workload.path:
         result["workload"] = workload.path
-        result["inputs"] = {name: {"command": commands[name], "summary": plain(runs[name])} for name in runs}
+        result["inputs"] = {name: {"command": commands[name], "summary": plain(outcomes[name])} for name in outcomes}
     write_json(where, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from heapwright.cli.common import seconds
@@ -11,6 +12,7 @@ from heapwright.terminal_text import warn
 
 if TYPE_CHECKING:
     from heapwright.measure.meter import MeterOptions
+    from heapwright.workload.model import Workload
 
 
 def add_measuring_options(parser: argparse.ArgumentParser, compares: bool = False) -> None:
@@ -92,3 +94,17 @@ def meter_options(args: argparse.Namespace, timeout: float = 0.0) -> MeterOption
         timeout=args.timeout or timeout,
         callgrind=args.instructions == "callgrind",
     )
+
+
+def refuse_unmeasured(workload: Workload, metrics: Iterable[str]) -> None:
+    """Refuse a metric of a load or an objective that the workload does not define: no run can measure it.
+
+    Raises:
+        UsageError: one of the metrics is of that kind.
+    """
+    from heapwright.metrics import METRICS
+    from heapwright.workload.metric_needs import missing_in_file
+
+    for key in metrics if not workload.replays else ():
+        if missing := missing_in_file(workload.file, key):
+            raise UsageError(f"{METRICS[key].label} ({key}) cannot be measured here", missing)

@@ -33,7 +33,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import percentage
-from heapwright.cli.measuring_options import add_measuring_options, check_measuring
+from heapwright.cli.measuring_options import add_measuring_options, check_measuring, refuse_unmeasured
 from heapwright.cli.output_files import output_file
 from heapwright.cli.recordings import (
     add_trace_options,
@@ -306,6 +306,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     from heapwright.study.choose import keep_choice
     from heapwright.study.load import view_of
     from heapwright.study.open import default_path, open_or_begin, report_path
+    from heapwright.study.requirement import metrics_of
     from heapwright.tuning.pipeline import tune_study
     from heapwright.tuning.session import Session
     from heapwright.tuning.warm_start import good_settings
@@ -321,6 +322,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     given = _without_replays(args, given, is_new=not path.exists(), in_container=workload.container is not None)
     check_options(given, allocators, added)
     refuse_uncompared(workload, given.get("objectives", ()))
+    refuse_unmeasured(workload, (*given.get("objectives", ()), *metrics_of(given.get("requires", ()))))
     if len(allocators) == 1:
         refuse_unreached(workload, allocators[0])
     warn_of_settings(workload, allocators)
@@ -384,11 +386,10 @@ def _on_recordings(
         UsageError: an objective or a requirement is of a metric that replays do not predict.
     """
     from heapwright.study.options import Options
-    from heapwright.study.requirement import parse_requirement
+    from heapwright.study.requirement import metrics_of
     from heapwright.trace.recordings import as_replayed
 
-    required = tuple(parse_requirement(text).metric for text in given.get("requires", ()))
-    refuse_unreplayable((*given.get("objectives", Options().objectives), *required))
+    refuse_unreplayable((*given.get("objectives", Options().objectives), *metrics_of(given.get("requires", ()))))
     allocators = [as_replayed(a, recorded[0]) for a in allocators]
     if len(allocators) == 1:
         only = allocators[0].name

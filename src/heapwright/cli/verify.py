@@ -22,6 +22,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option, opened_container
 from heapwright.cli.durations import duration, percentage
+from heapwright.cli.measuring_options import refuse_unmeasured
 from heapwright.cli.output_files import output_file
 from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError
 from heapwright.files import write_whole
@@ -70,7 +71,11 @@ def add_parser(verbs: Any) -> None:
     add_container_option(parser)
     add_pick_option(parser)
     parser.add_argument(
-        "--max-time", type=duration, default=600.0, metavar="TIME", help="maximum total time (90s, 10m; default 10m)"
+        "--max-time",
+        type=duration,
+        default=600.0,
+        metavar="TIME",
+        help="begin no run after this time (90s, 10m; default 10m), however few pairs there are",
     )
     parser.add_argument(
         "--keep",
@@ -132,7 +137,9 @@ def _verify(args: argparse.Namespace) -> int:
             raise UsageError(
                 f"the study measured only a prefix of each run, but {why}", "verify the program that the study measured"
             )
+        _refuse_linked(workload, pick)
         refuse_uncompared(workload, view.objectives)
+        refuse_unmeasured(workload, view.objectives)
         found, notes = _verified(args, view, pick, spaces, workload, identity)
         if view.recordings is not None:
             notes += _keep(args.study, view, pick, found, workload)
@@ -151,6 +158,15 @@ def _verify(args: argparse.Namespace) -> int:
             out.print()
             out.print(requirements_table(found.requirements))
     return INTERRUPTED if found.interrupted else _STATUS[found.state]
+
+
+def _refuse_linked(workload: Workload, pick: Pick) -> None:
+    """Raise UsageError if `heapwright link` linked the pick's allocator into the program: that leaves no default."""
+    from heapwright.allocators.program_file import read_program
+
+    found = read_program(workload.program(workload.inputs[0]))
+    if found is not None and found.linked == pick.config.allocator and "LD_PRELOAD" in pick.config.env:
+        raise UsageError(f"this build has {found.linked} linked in already", "verify the build without it")
 
 
 @contextmanager

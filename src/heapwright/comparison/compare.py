@@ -40,7 +40,7 @@ from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.study.usual_error import prediction_interval
 from heapwright.trace.recordings import Recordings
-from heapwright.workload.execute import Executor, Outcome, advice, time_limit
+from heapwright.workload.execute import Executor, Outcome, advice, how_it_fails, time_limit
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
 
@@ -145,6 +145,7 @@ class Comparer:
         self.machines = machines or LocalMachine()
         self._outputs = OutputCheck()
         self._warmed: set[tuple[str, str]] = set()
+        self._succeeded: set[tuple[str, str]] = set()  # preloaded library and input of the reference
         self._own_malloc: list[str] = []  # the libraries of the program's own malloc, which glibc's has replaced
         self._deepbind = ""  # a library of the program that keeps the malloc of libc, which crashes the others
 
@@ -285,13 +286,18 @@ class Comparer:
         """Judge an outcome's success and, unless told otherwise, output. A failure of the reference ends it all."""
         reference = row is self.rows[0]
         if outcome.failure and reference:
-            how = "by itself" if row.allocator.name == DEFAULT else f"under {row.allocator.name}, the reference"
-            step = advice(outcome)
+            succeeded = (row.allocator.preload, input_.name) in self._succeeded
+            how = how_it_fails(succeeded)
+            if row.allocator.name != DEFAULT:
+                how = f"{how.removesuffix(' by itself')} under {row.allocator.name}, the reference"
+            step = advice(outcome, succeeded)
             if self._own_malloc:
                 own = f"it works with its own malloc ({_names(self._own_malloc)})"
                 step = f"{own}: leave out --allocators, or name other allocators{f'; {step}' if step else ''}"
-            raise HeapwrightError(f"the command fails {how}: {outcome.failure}", step)
+            raise HeapwrightError(f"the command {how}: {outcome.failure}", step)
         row.failure = row.failure or outcome.failure
+        if reference:
+            self._succeeded.add((row.allocator.preload, input_.name))
         if row.failure or not output:
             return
         if reference:

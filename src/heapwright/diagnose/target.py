@@ -55,7 +55,7 @@ def find_target(name: str) -> Target:
     if re.fullmatch(r"-?\d+", name) and not 0 < int(name) < 1 << 31:
         raise UsageError(f"'{name}' is not a process id", "give a number above 0; 'ps -e' lists processes")
     if name.isdecimal():
-        return Target([int(name)], f"process {name}")
+        return Target([int(name)], f"process {int(name)}")
     groups = {pid: _cgroup(pid) for pid in _processes()}
     if _HEX.fullmatch(name):
         pids = [pid for pid, group in groups.items() if any(i.startswith(name) for i in _ID.findall(group))]

@@ -25,7 +25,7 @@ from heapwright.interleaving.runner import TRIES, Job, JobResult, Runner, Work
 from heapwright.interruption import raise_if_interrupted
 from heapwright.measure.host import this_host
 from heapwright.units import is_plausible
-from heapwright.workload.execute import advice
+from heapwright.workload.execute import advice, how_it_fails
 from heapwright.workload.model import Input
 from heapwright.workload.score import NO_OBJECTIVE
 
@@ -224,9 +224,10 @@ class Blocks:
         if default and outcome.failure:
             on = f" on input '{job.input.name}'" if job.input.name != "default" else ""
             what = "the objective" if outcome.failure.startswith(NO_OBJECTIVE) else "the command"
+            succeeded = self._outputs.seen(job.input.name) > 0
+            why = outcome.failure.removeprefix(NO_OBJECTIVE)
             raise HeapwrightError(
-                f"{what} fails by itself{on}, with nothing changed: {outcome.failure.removeprefix(NO_OBJECTIVE)}",
-                advice(outcome),
+                f"{what} {how_it_fails(succeeded)}{on}, with nothing changed: {why}", advice(outcome, succeeded)
             )
         failure = outcome.failure
         if not failure and not default and self._outputs.changed(job.input.name, outcome.digest):

@@ -43,7 +43,9 @@ def _comment(claim: str) -> str:
 def _env(shipped: _Shipped) -> str:
     lines = [f"export {k}={shlex.quote(v)}" for k, v in shipped.config.env.items()]
     undo = f"# to undo: unset {' '.join(shipped.config.env)}"
-    return "\n".join([_comment(shipped.claim), *lines, undo])
+    replaces = ["# This replaces an LD_PRELOAD that is set; --format shell keeps it."]
+    notes = [*(replaces if "LD_PRELOAD" in shipped.config.env else []), undo]
+    return "\n".join([_comment(shipped.claim), *lines, *notes])
 
 
 def _enter(cwd: str) -> list[str]:

@@ -61,7 +61,8 @@ def _cells(comparison: Comparison, metrics: Sequence[str]) -> list[list[str]]:
     return rows
 
 
-def _title(comparison: Comparison) -> str:
+def title(comparison: Comparison) -> str:
+    """Return the legend: what the figures are, and the allocators' versions."""
     name, rounds = comparison.reference.allocator.name, f"{comparison.rounds} interleaved rounds"
     ratios = "ratios to it with 95% intervals"
     if comparison.rounds == 1:
@@ -96,7 +97,7 @@ def table(comparison: Comparison, metrics: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=_title(comparison), caption_justify="left")
+    result = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     result.add_column("allocator", no_wrap=True)
     for metric in metrics:
         result.add_column(METRICS[metric].short, justify="right", no_wrap=True)
@@ -137,7 +138,7 @@ def latex(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence[st
     """
     lines = [*recordings_heading(comparison, metrics), shlex.join(reproduce)]
     head = "".join(f"% {visible(line)}\n" for line in lines)
-    return head + latex_table(_rows(comparison, metrics), _title(comparison))
+    return head + latex_table(_rows(comparison, metrics), title(comparison))
 
 
 def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence[str]) -> str:
@@ -154,7 +155,7 @@ def markdown(comparison: Comparison, metrics: Sequence[str], reproduce: Sequence
     host = comparison.host
     lines += [
         "",
-        f"{_title(comparison)}. {host['cpu']}, {counted(host['cores'], 'core')}, Linux {host['kernel']},"
+        f"{title(comparison)}. {host['cpu']}, {counted(host['cores'], 'core')}, Linux {host['kernel']},"
         f" {host['libc']}.",
     ]
     lines += ["", f"    {visible(shlex.join(reproduce))}", ""]

@@ -81,8 +81,10 @@ def extract(path: Path) -> dict[str, Any]:
     """
     try:
         found = _DATA.search(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise HeapwrightError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise HeapwrightError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        found = None
     if found is None:
         raise HeapwrightError(f"{path} is not a heapwright report")
     try:

@@ -14,7 +14,7 @@ import dataclasses
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -171,6 +171,11 @@ def _mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     middle, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     half = float(stdtrit(len(values) - 1, 1 - ALPHA / 2)) * error
     return middle - half, middle + half
+
+
+def metrics_of(texts: Iterable[str]) -> list[str]:
+    """Return the keys of the metrics that requirements bound."""
+    return [parse_requirement(text).metric for text in texts]
 
 
 def parse_requirement(text: str) -> Requirement:

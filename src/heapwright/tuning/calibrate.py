@@ -32,19 +32,11 @@ from heapwright.tuning.schedule import plan_study
 from heapwright.tuning.session import Session
 from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import time_limit
+from heapwright.workload.metric_needs import METRIC_NEEDS, missing_in_file, unread_in_load
 from heapwright.workload.program import ProgramIdentity, without_outputs
 from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, replacement_metrics
 
-_HINTS = {
-    "instructions": "count them with --instructions=callgrind",
-    "massif_peak_bytes": "it needs --massif emulation",
-    "objective": "it needs a workload file with [objective]",
-    "idle_rss_bytes": "it needs a workload file with 'idle = SECONDS' in its [server]",
-    "energy_j": "'heapwright doctor' says what RAPL lacks here",
-    "cgroup_peak_bytes": "it needs a command with a memory cgroup of its own",
-}
 _TOO_SHORT_S = 0.3  # the meter that polls reads every 10 ms, and later on a busy machine
-_LOAD_HINT = "it needs a workload file with [server.load_metrics] that reads it from the load's output"
 
 
 def calibrate(session: Session) -> None:
@@ -140,11 +132,15 @@ def _check_measured(session: Session, run: StoredRun) -> None:
                 session.store.forget_runs()  # without an objective they are useless
             usual = "'heapwright doctor' tells why; choose another metric"
             if METRICS[key].of_load:
-                usual = _LOAD_HINT
-            elif (run.metrics.get("wall_s") or 0.0) < _TOO_SHORT_S and session.options.meter != "ptrace":
+                missing = missing_in_file(session.workload.file, key)
+                raise _unmeasured(key, missing or unread_in_load(run.extra.get("warnings", [])))
+            if (run.metrics.get("wall_s") or 0.0) < _TOO_SHORT_S and session.options.meter != "ptrace":
                 usual = "the program ends before the meter reads it; use --meter ptrace or another metric"
-            hint = _HINTS.get(key, usual)
-            raise HeapwrightError(f"{METRICS[key].label} ({key}) cannot be measured here", hint)
+            raise _unmeasured(key, METRIC_NEEDS.get(key, usual))
+
+
+def _unmeasured(key: str, hint: str) -> HeapwrightError:
+    return HeapwrightError(f"{METRICS[key].label} ({key}) cannot be measured here", hint)
 
 
 def _choose_objectives(session: Session, runs: Sequence[StoredRun]) -> None:

@@ -22,6 +22,11 @@ from heapwright.workload.model import Input, Workload
 from heapwright.workload.score import MIN_LIMIT_S, NO_OBJECTIVE, score
 from heapwright.workload.server import ENDED_EARLY, ENDED_UNDER_LOAD, KILLED, NOT_STARTED, MeterArguments, run_server
 
+_REPEATED = (
+    "if a run leaves something behind that stops the next one, remove it by `setup` or `cleanup` of a workload file"
+)
+_BY_HAND = "start the server and its load by hand first: the server must become ready, the load must succeed and end"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -33,7 +38,8 @@ class Outcome:
         failure: why the run does not count ('timed out after 5 s', 'exit status 3: no such config'), or empty. The part
             before ': ' is the kind of failure; the rest is the last line that the program wrote.
         output: stdout of the run, if the executor keeps it.
-        hint: what to do if the program's exit status is the failure but may be intended; otherwise empty.
+        hint: what to do if the program's exit status is the failure but may be intended, or if a server fails without
+            a word; otherwise empty.
     """
 
     run: Run
@@ -61,17 +67,32 @@ def time_limit(walls: Iterable[float], workload: Workload) -> float:
     return max(10.0, 10 * max(walls)) + workload.quiet_s
 
 
-def advice(outcome: Outcome) -> str:
-    """Return advice for a program that fails by itself: its last words, or what to do."""
+def how_it_fails(succeeded: bool) -> str:
+    """Return how a program fails, without the reason.
+
+    Args:
+        succeeded: whether it has succeeded on the same input before.
+    """
+    return "succeeded at first and failed when repeated" if succeeded else "fails by itself"
+
+
+def advice(outcome: Outcome, succeeded: bool = False) -> str:
+    """Return advice for a program that fails by itself: its last words, or what to do.
+
+    Args:
+        outcome: the failed run.
+        succeeded: whether the program has succeeded on the same input before.
+    """
     if outcome.failure.startswith(NO_OBJECTIVE):
         return "run the command of [objective] by hand, on a file with the program's output"
     if KILLED in outcome.failure:
         return ""  # the failure itself has the advice
     words = last_line(outcome.run.stderr_tail)
-    if not words and not outcome.hint:
+    hint = _REPEATED if succeeded else outcome.hint
+    if not words and not hint:
         return "run it by hand first; it must succeed and end"
     quoted = "" if outcome.failure.endswith(words) else f"its last words: {words}"
-    return "; ".join(part for part in (quoted, outcome.hint) if part)
+    return "; ".join(part for part in (quoted, hint) if part)
 
 
 class Executor:
@@ -168,9 +189,11 @@ class Executor:
         return Outcome(run, digest, failure, printed, self._hint(input_, run, failure))
 
     def _hint(self, input_: Input, run: Run, failure: str) -> str:
-        """Return what to do about an exit status that the program may intend; see `Outcome`."""
+        """Return what to do about an exit status that the program may intend, or a silent server; see `Outcome`."""
         file, status = self.workload.file, run.exit_code
-        if not failure.startswith(describe_exit_status(status)) or file.server is not None or status >= NOT_STARTED:
+        if file.server is not None:
+            return _BY_HAND if failure and not last_line(run.stderr_tail) else ""
+        if not failure.startswith(describe_exit_status(status)) or status >= NOT_STARTED:
             return ""
         of_file = f"success = {[*file.success, status]} in a workload file"
         option = f"--success {','.join(map(str, [*file.success, status]))}"
