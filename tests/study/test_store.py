@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import heapwright
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.records import StoredRun
+from heapwright.study.meta import StudyMeta
 from heapwright.study.store import Store, open_writable_study, read_study
 from tests import needs
 
@@ -367,3 +369,15 @@ def test_killed_while_writing_nothing_committed_is_lost(path: Path) -> None:
         assert len(blocks) - 1 in (committed, committed + 1)  # one may be committed and not yet printed
         committed = len(blocks) - 1
     assert committed >= 100
+
+
+def test_only_fields_of_a_study_are_stored() -> None:
+    """An unknown field is an error only when the statement runs, which few studies may do."""
+    stored: dict[str, list[str | None]] = {}
+    for path in Path(heapwright.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and re.fullmatch(r"(.*\.)?_?store\.update", ast.unparse(node.func)):
+                stored.setdefault(path.name, []).extend(one.arg for one in node.keywords)
+    names = {name for found in stored.values() for name in found} - {None}  # None: **values
+    assert "fixed_time" in names
+    assert names <= {*StudyMeta.__struct_fields__}

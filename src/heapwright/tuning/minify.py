@@ -34,10 +34,9 @@ from heapwright.study.options import MIN_GAIN, MINIFY_MAX_ROUNDS, MINIFY_MIN_ROU
 from heapwright.study.view import PickName
 from heapwright.workload.model import Input
 
-_SINGLE_CONFIDENCE, _JOINT_CONFIDENCE = (
-    0.98,
-    0.95,
-)  # one-sided confidence that a removal costs something: of one setting, of several settings
+# One-sided confidence that a removal costs something: that of one setting, and of several together.
+_SINGLE_CONFIDENCE = 0.98
+_JOINT_CONFIDENCE = 0.95
 _CONFIDENCE = 0.8  # one-sided, that the removal of several settings keeps the gain
 # The removal may cost this part of an objective's own gain or, because a loss weighs more than a gain (`LOSS_WEIGHT`),
 # a smaller part of the largest gain.
