@@ -34,9 +34,10 @@ class PagePurger {
 
   // Bytes in the free blocks of the heap's superblocks, those that the thread currently allocates
   // from left out.
-  [[nodiscard]] std::size_t idle_bytes() const { return idle_bytes_; }
-  void add_idle(std::size_t bytes) { idle_bytes_ += bytes; }
-  void remove_idle(std::size_t bytes) { idle_bytes_ -= bytes; }
+  // The heap's thread reads it without the heap's lock, which those who change it hold.
+  [[nodiscard]] std::size_t idle_bytes() const { return load_shared(idle_bytes_); }
+  void add_idle(std::size_t bytes) { store_shared(idle_bytes_, idle_bytes_ + bytes); }
+  void remove_idle(std::size_t bytes) { store_shared(idle_bytes_, idle_bytes_ - bytes); }
 
   // Purges if it is worthwhile, after a superblock's number of free blocks has risen from `before`.
   void maybe_purge(Superblock* superblock, std::uint32_t before) {
