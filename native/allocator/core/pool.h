@@ -85,9 +85,9 @@ struct Pool {
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
   // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half
   // of each burst and take it again (docs/design-notes/exgen.md). While the region purges nothing,
-  // a depot may keep all, because the region would keep free superblocks as well. `free_bytes`: in
-  // free blocks of the heap, which count as memory in use: each may be one of the last blocks that
-  // keep a superblock from becoming free. The caller holds the lock.
+  // a depot may keep all, because the region would keep free superblocks as well. `free_bytes`
+  // of the memory in use are in free blocks of the heap. They do not count, because such a block may
+  // be all that keeps its superblock in use. The caller holds the lock.
   [[nodiscard]] std::size_t depot_share(std::size_t free_bytes = 0) const {
     if (!region.may_purge()) {
       return SIZE_MAX;

@@ -121,7 +121,7 @@ class Region {
   // How many free superblocks may hold memory: see 'Purging'.
   [[nodiscard]] std::size_t allowance() const { return allowance_at(in_use()); }
   // The same where `free_bytes` of the memory in use are in free blocks: memory in use counts as
-  // twice the rest at most. If they are more than four times `keep_bytes`, these do not count.
+  // twice the rest at most. With more than 4 * `keep_bytes` of them, the allowance has no minimum.
   [[nodiscard]] std::size_t allowance_without(std::size_t free_bytes) const {
     const std::size_t rest = in_use() - std::min(free_bytes / kSuperblockBytes, in_use());
     const std::size_t counted = std::min(in_use(), 2 * rest);
