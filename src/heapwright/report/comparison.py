@@ -62,7 +62,7 @@ def _cells(comparison: Comparison, metrics: Sequence[str]) -> list[list[str]]:
 
 
 def title(comparison: Comparison) -> str:
-    """Return the legend: what the figures are, and the allocators' versions."""
+    """Return the legend: the meaning of the figures, and the allocators' versions."""
     name, rounds = comparison.reference.allocator.name, f"{comparison.rounds} interleaved rounds"
     ratios = "ratios to it with 95% intervals"
     if comparison.rounds == 1:

@@ -1,4 +1,4 @@
-"""Tells what a metric needs before a run of a workload can measure it."""
+"""Names the requirements of metrics, such as a part of the workload file, without which no run can measure them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEEDS_LOAD = "it needs a workload file with [server.load_metrics] that reads it
 
 
 def missing_in_file(file: WorkloadFile, metric: str) -> str:
-    """Return what a metric needs and the workload does not say, so that no run can have it; empty if nothing.
+    """Return the requirement of a metric that the workload does not meet; empty if there is none.
 
     Args:
         file: the workload; of a command without a file, its words alone.
