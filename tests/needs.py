@@ -118,6 +118,21 @@ def missing(package: str) -> NoReturn:
     pytest.skip(PACKAGE + package)
 
 
+def gcc_for_32_bits() -> list[str]:
+    """Return gcc's options for a 32-bit program; skips where gcc cannot link one.
+
+    Only gcc-multilib has <asm/errno.h> where gcc -m32 looks for it, and that package conflicts with the cross compilers
+    that `make platforms` needs. So `tools/setup` installs the multilib package of gcc's version, and the options name
+    the folder.
+    """
+    __tracebackhide__ = True
+    options = ["-m32", "-idirafter", "/usr/include/x86_64-linux-gnu"]
+    words = ["gcc", *options, "-xc", "-", "-o", os.devnull]
+    if subprocess.run(words, input=b"int main(void) { return 0; }", capture_output=True, check=False).returncode:
+        missing("gcc-multilib")
+    return options
+
+
 def machine_cannot(what: str) -> NoReturn:
     """Skips the test: the kernel, the hardware or the user cannot do this."""
     __tracebackhide__ = True

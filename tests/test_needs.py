@@ -62,7 +62,7 @@ def test_the_set_up_installs_what_tests_need() -> None:
     skips = re.compile(r'needs\.missing\("([^"{}]+)"\)')
     texts = (file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py") if file != Path(__file__))
     literal = {package for text in texts for package in skips.findall(text)}
-    assert literal >= {"gcc-multilib", "libomp5"}
+    assert "libomp5" in literal
     assert literal - short - long == {"libzstd1"}  # which libzstd-dev brings
 
 

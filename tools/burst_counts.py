@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the instructions of a malloc/free pair in the benchmarks of suite `burst`, under several allocators.
 
-    tools/burst_counts.py [--operations N] [--threads N] NAME=LIBRARY...
+    tools/burst_counts.py [--operations N] [--threads N] [--only WORD] NAME=LIBRARY...
 
 Callgrind counts whole runs. The count of the same benchmark with the void allocator is subtracted, and the rest
 divided by the number of pairs. Counts of bursts above 2 MiB vary, because allocators purge by the clock. A library that
@@ -53,10 +53,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operations", type=int, default=400_000)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", default="", metavar="WORD", help="benchmarks whose name contains it")
     parser.add_argument("libraries", nargs="+", metavar="NAME=LIBRARY")
     args = parser.parse_args()
     libraries = dict(word.split("=", 1) for word in args.libraries)
-    benchmarks = [b for b in choose_benchmarks("burst", True) if b.min_threads <= args.threads]
+    benchmarks = [b for b in choose_benchmarks("burst", True) if b.min_threads <= args.threads and args.only in b.name]
     print(
         "| benchmark |", " | ".join(libraries), "|", " | ".join(f"{n} / best peer" for n in libraries if n in OURS), "|"
     )

@@ -89,10 +89,7 @@ def test_a_daemon_can_be_left_alone(any_meter: Meter) -> None:
 
 
 def test_a_32_bit_child_is_measured(any_meter: Meter, program: Callable[..., Path]) -> None:
-    try:
-        small = program("behaviours", "-m32")
-    except subprocess.CalledProcessError:
-        needs.missing("gcc-multilib")
+    small = program("behaviours", *needs.gcc_for_32_bits())
     ran = any_meter.run("/bin/sh", "-c", f"{small} fork; {small} returns; exit 4")
     assert (ran.status, ran.ledger["exit_code"]) == (0, 4)
     assert 160 * MIB <= ran.ledger["peak_rss_bytes"] <= 160 * MIB + 2 * SMALL

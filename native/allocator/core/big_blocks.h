@@ -43,8 +43,7 @@ class BigBlocks {
   // Returns the usable bytes of a span or a large block, or 0 if none begins at `address`.
   [[nodiscard]] std::size_t usable(const void* address) const;
   // Resizes a span in place, or a large block by its mapping, which may move. Returns nullptr if
-  // neither is possible: the caller copies. The caller holds the pool's lock. `origin`: what the
-  // resized block's mark says.
+  // neither is possible: the caller copies. `origin`: what the resized block's mark says.
   void* resize(void* address, std::size_t bytes, Origin origin);
   // Returns all free memory to the kernel. Returns whether there was any.
   bool trim();
@@ -244,7 +243,11 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
     if (bytes <= kLargestSpanBytes / 2 || bytes > PTRDIFF_MAX) {
       return nullptr;
     }
+    const Pool::Guard guard(*pool_);
     const std::size_t before = large.usable(address);
+    if (!C::kSecure && round_up(bytes, platform::page_size()) == before) {
+      return address;
+    }
     if (region.mapped_bytes() - before + bytes > region.settings.limit_bytes) {
       return nullptr;
     }
@@ -266,6 +269,11 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
   }
   const std::size_t length = superblock->length;
   const std::size_t wanted = superblocks_for(bytes);
+  if (!C::kSecure && wanted == length) {
+    store_shared(superblock->size, static_cast<std::uint32_t>(span_size(bytes)));
+    return address;
+  }
+  const Pool::Guard guard(*pool_);
   if (bytes > kLargestSpanBytes &&
       (C::kSecure || (wanted > length && !Region::holds_memory_behind(superblock, length, wanted)))) {
     return nullptr;

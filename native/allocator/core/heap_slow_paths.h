@@ -286,7 +286,6 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
   }
   const std::size_t class_number = region().contains(address) ? class_of_tag(tag_of(*pool_, address)) : 0;
   if (class_number == 0) {
-    const Pool::Guard guard(*pool_);
     return big_.resize(address, bytes, mark.origin);
   }
   if (!fits_in_place(kUsableBytes<C>[class_number], bytes)) {

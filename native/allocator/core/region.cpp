@@ -134,9 +134,9 @@ Chunk* Region::fresh_chunk(bool huge) {
     huge_pages_.ask(chunk, used_, true, run_ms());
   }
   // After shrink() of a reservation the memory need not be zero.
-  *chunk = {kAllFree, 0, 0, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};
+  *chunk = {kAllFree, 0, 0, nullptr, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};
   __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
-  open_.empty.push_front(chunk);
+  open_.update(chunk);
   const std::size_t page = platform::page_size();
   if (settings.guards && page <= kLargestGuard) {
     platform::protect(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
@@ -146,7 +146,6 @@ Chunk* Region::fresh_chunk(bool huge) {
 
 // Takes free superblocks out of the masks and lists.
 Superblock* Region::claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request) {
-  List<Chunk>* const from = open_.list_of(chunk);
   const std::uint64_t mask = mask_of(index, request.count);
   if (HugePages::begins_second_half(chunk, mask)) {
     huge_pages_.begin_second_half(chunk, run_ms());
@@ -160,7 +159,7 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, const SuperblockReque
   chunk->dirty &= ~mask;
   chunk->purged &= ~mask;
   chunk->free &= ~mask;
-  open_.move(chunk, from);
+  open_.update(chunk);
   used_ += request.count;
   if (request.number != 0) {
     huge_pages_.count(request.number, 1);
@@ -190,13 +189,13 @@ Superblock* Region::choose_dirty(std::uint8_t number) const {
 // Takes superblocks from a chunk in use; nullptr: none has so many together.
 Superblock* Region::take_open(OpenChunks::Runs& runs, std::uint64_t Chunk::* where,
                               const SuperblockRequest& request) {
-  Chunk* const chunk = OpenChunks::choose(runs, where, request.count, kChunksToSearch);
-  return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->*where, request.count), request);
+  const auto [chunk, first] = OpenChunks::choose(runs, where, request.count, kChunksToSearch);
+  return chunk == nullptr ? nullptr : claim(chunk, first, request);
 }
 
 // Takes superblocks from a wholly free chunk. The chunk gets huge pages exactly if `request.huge`.
 Superblock* Region::take_empty(const SuperblockRequest& request) {
-  Chunk* chunk = OpenChunks::choose(open_.empty, &Chunk::free, request.count, kChunksToSearch);
+  Chunk* chunk = OpenChunks::choose(open_.empty, &Chunk::free, request.count, kChunksToSearch).chunk;
   if (chunk == nullptr) {
     chunk = fresh_chunk(request.huge);
   } else if (chunk->dirty == 0) {
@@ -250,23 +249,21 @@ Superblock* Region::take_dirty(std::size_t count) {
   if (Superblock* const first = take_open(open_.plain, &Chunk::dirty, request); first != nullptr) {
     return first;
   }
-  Chunk* const chunk = OpenChunks::choose(open_.empty, &Chunk::dirty, count, kChunksToSearch);
-  return chunk == nullptr ? nullptr : claim(chunk, find_run(chunk->dirty, count), request);
+  const auto [chunk, first] = OpenChunks::choose(open_.empty, &Chunk::dirty, count, kChunksToSearch);
+  return chunk == nullptr ? nullptr : claim(chunk, first, request);
 }
 
 void Region::look_at_next_chunk(std::uint64_t now) {
   next_look_ = next_look_ < bytes_ ? next_look_ : 0;
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + next_look_);
   next_look_ += kChunkBytes;
-  List<Chunk>* const from = open_.list_of(chunk);
   if (huge_pages_.look(chunk, now)) {
-    open_.move(chunk, from);
+    open_.update(chunk);
   }
 }
 
 void Region::give(Superblock* first, std::size_t count) {
   Chunk* const chunk = chunk_of(first);
-  List<Chunk>* const from = open_.list_of(chunk);
   const std::size_t index = index_in_chunk(first);
   const std::uint64_t mask = mask_of(index, count);
   if (first->kind == Kind::kBlocks) {
@@ -279,7 +276,7 @@ void Region::give(Superblock* first, std::size_t count) {
     first[i].kind = Kind::kFree;
     dirty_.push_front(first + i);
   }
-  open_.move(chunk, from);
+  open_.update(chunk);
   dirty_count_ += count;
   used_ -= count;
   purge_above_allowance();
@@ -364,7 +361,6 @@ std::size_t Region::allowance_at(std::size_t in_use) const {
 // Purges a free superblock and, in the same call, its dirty neighbours.
 void Region::purge_around(Superblock* superblock) {
   Chunk* const chunk = chunk_of(superblock);
-  List<Chunk>* const listed = open_.list_of(chunk);
   std::size_t from = index_in_chunk(superblock);
   std::size_t to = from + 1;
   while ((chunk->dirty >> (from - 1) & 1U) != 0) {  // bit 0 is never set
@@ -381,7 +377,7 @@ void Region::purge_around(Superblock* superblock) {
   chunk->purged |= mask;
   dirty_count_ -= to - from;
   HugePages::before_purge(chunk, from, to);
-  open_.move(chunk, listed);
+  open_.update(chunk);
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
   if (chunk->bits_resident && chunk->free == kAllFree && chunk->dirty == 0) {
     HugePages::purge_free_bits(chunk);
@@ -407,7 +403,7 @@ void Region::shrink() {
     if (last->free != kAllFree) {
       break;
     }
-    open_.empty.remove(last);
+    open_.remove(last);
     __atomic_store_n(&bytes_, bytes_ - kChunkBytes, __ATOMIC_RELAXED);
   }
   const std::uintptr_t end = base_ + bytes_;

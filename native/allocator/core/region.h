@@ -154,9 +154,8 @@ class Region {
   // Must be called before pages of a superblock are purged.
   void before_purge(const Superblock* superblock) {
     Chunk* const chunk = chunk_of(superblock);
-    List<Chunk>* const from = open_.list_of(chunk);
     HugePages::break_up(chunk, index_in_chunk(superblock) / (kSuperblocksInChunk / 2));
-    open_.move(chunk, from);
+    open_.update(chunk);
   }
   // Whether `bytes` more need new memory from the kernel: there is no free memory, or memory in use
   // would exceed its peak.

@@ -35,6 +35,7 @@
 
 #include "config.h"
 #include "heap_layout.h"
+#include "list.h"
 
 namespace heapwright::alloc {
 
@@ -86,6 +87,7 @@ struct alignas(64) Chunk {
   std::uint64_t purged;  // free and purged: using it again costs page faults that keeping it would have saved
   Chunk* next;           // among chunks with a free superblock
   Chunk* previous;
+  List<Chunk>* list;  // of OpenChunks, that the chunk is in; nullptr: none
   std::uint8_t huge;  // bits of the halves that may have huge pages, and that were full: see huge_pages.h
   std::uint8_t full;
   bool bits_resident;  // pages of free bits may have memory

@@ -135,6 +135,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     _burst("random-100000", "blocks=100000", "order=2"),
     _burst("keep", "keep=8"),
     _burst("1000-bytes", "size=1000"),
+    _burst("40000-bytes", "blocks=20", "size=40000"),
+    _burst("300000-bytes", "blocks=10", "size=300000"),
     *(_burst(f"ladder-{count}", f"blocks={count}", "ladder=1") for count in (1000, 10_000)),
     _burst("ladder-random", "ladder=1", "order=2"),
     _burst("ladder-keep", "ladder=1", "keep=8"),
