@@ -63,6 +63,7 @@ class BigBlocks {
   static std::size_t superblocks_for(std::size_t bytes) {
     return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   }
+  static void* use_again(Superblock* span, std::size_t bytes);
   HEAPWRIGHT_COLD Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
   bool claim_span(Superblock* span);
   void give_span(Superblock* span);
@@ -78,6 +79,11 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) 
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
     pool_->start_hardening();
+  }
+  if constexpr (!C::kSecure) {  // a hardened build has freed spans in quarantine
+    if (Superblock* const span = pool_->region.take_span(count); span != nullptr) {
+      return {use_again(span, bytes), false};
+    }
   }
   Superblock* const first = pool_->region.take(count);
   if (first == nullptr) {
@@ -98,10 +104,13 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) 
 
 template <Configuration C>
 void* BigBlocks<C>::reuse_span(SpanCache& cache, std::size_t bytes) {
-  Superblock* const span = cache.take(superblocks_for(bytes), pool_->threaded);
-  if (span == nullptr) {
-    return nullptr;
-  }
+  Superblock* const span = cache.take(superblocks_for(bytes));
+  return span == nullptr ? nullptr : use_again(span, bytes);
+}
+
+// Makes a freed span one for a block of `bytes`, which needs as many superblocks.
+template <Configuration C>
+void* BigBlocks<C>::use_again(Superblock* span, std::size_t bytes) {
   store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes)));
   set_kind(span, Kind::kSpan);
   return memory_of(span);
@@ -109,13 +118,13 @@ void* BigBlocks<C>::reuse_span(SpanCache& cache, std::size_t bytes) {
 
 template <Configuration C>
 void BigBlocks<C>::empty(SpanCache& cache) {
-  cache.clear(pool_->threaded, [this](Superblock* span) { give_span(span); });
+  cache.clear([this](Superblock* span) { give_span(span); });
 }
 
 template <Configuration C>
 void BigBlocks<C>::give_span(Superblock* span) {
   const Pool::Guard guard(*pool_);
-  pool_->region.give(span, span->length);
+  pool_->region.give_span(span);
 }
 
 template <Configuration C>
@@ -212,16 +221,16 @@ bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] Freed
     quarantine_span(superblock);
     return true;
   }
-  if (superblock->length > SpanCache::kMaxSuperblocks) {
+  if (!pool_->threaded || superblock->length > SpanCache::kMaxSuperblocks) {
     give_span(superblock);
     return true;
   }
-  if (pool_->threaded && !pool_->has_joined(cache)) {
+  if (!pool_->has_joined(cache)) {
     const Pool::Guard guard(*pool_);
     pool_->join(cache);
   }
   set_kind(superblock, Kind::kQuarantined);
-  cache.put(superblock, superblock->length, pool_->threaded, [this](Superblock* old) { give_span(old); });
+  cache.put(superblock, superblock->length, [this](Superblock* old) { give_span(old); });
   return true;
 }
 
@@ -275,7 +284,7 @@ void* BigBlocks<C>::resize(void* address, std::size_t bytes, Origin origin) {
   }
   const Pool::Guard guard(*pool_);
   if (bytes > kLargestSpanBytes &&
-      (C::kSecure || (wanted > length && !Region::holds_memory_behind(superblock, length, wanted)))) {
+      (C::kSecure || (wanted > length && !region.holds_memory_behind(superblock, length, wanted)))) {
     return nullptr;
   }
   if (wanted > length) {

@@ -132,7 +132,7 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
-  if constexpr (!C::kSecure) {  // a hardened build has freed spans in quarantine
+  if (!C::kSecure && pool_->threaded) {  // otherwise nothing is cached
     if (void* const cached = big_.reuse_span(spans_, bytes); cached != nullptr) {
       return cached;
     }
@@ -247,7 +247,7 @@ void Heap<C>::flush_full_list(void* address) {
   if (class_number == 0) {  // no block of a class: the push stored nothing sensible
     cache_.reset_list_of_no_class();
     Fault fault{};
-    if (!free_slow(address, fault)) {
+    if (!big_.free_span(address, fault, {}, spans_)) {
       pool_->report(address, fault);
     }
     return;

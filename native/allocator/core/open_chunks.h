@@ -120,7 +120,7 @@ struct OpenChunks {
     std::uint64_t Chunk::* where;
     std::size_t count;
     std::size_t left;  // chunks that it may still look at
-    Choice best;
+    Choice best{};
     int best_free = kSuperblocksInChunk;
 
     void in(const List<Chunk>& list) {

@@ -83,7 +83,7 @@ platform::HugePageMode Region::advice() const {
 }
 
 bool Region::may_use_huge_pages() const {
-  return used_ >= HugePages::kSmallHeap / kSuperblockBytes &&
+  return used() >= HugePages::kSmallHeap / kSuperblockBytes &&
          settings.huge_pages == platform::HugePageMode::kAuto && !settings.guards;
 }
 
@@ -131,7 +131,7 @@ Chunk* Region::fresh_chunk(bool huge) {
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
   if (huge) {
-    huge_pages_.ask(chunk, used_, true, run_ms());
+    huge_pages_.ask(chunk, used(), true, run_ms());
   }
   // After shrink() of a reservation the memory need not be zero.
   *chunk = {kAllFree, 0, 0, nullptr, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};
@@ -202,7 +202,7 @@ Superblock* Region::take_empty(const SuperblockRequest& request) {
     if (!request.huge) {
       HugePages::refuse(chunk, chunk->huge);
     } else if (chunk->huge != HugePages::kBothHalves) {
-      huge_pages_.ask(chunk, used_, false, run_ms());
+      huge_pages_.ask(chunk, used(), false, run_ms());
     }
   }
   return chunk == nullptr ? nullptr : claim(chunk, 1, request);
@@ -211,6 +211,9 @@ Superblock* Region::take_empty(const SuperblockRequest& request) {
 Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   SuperblockRequest request{count, number, false};
   if (count == 1) {
+    if (dirty_.first == nullptr) {
+      split_freed_spans();
+    }
     if (Superblock* const held = choose_dirty(number); held != nullptr) {
       return claim(chunk_of(held), index_in_chunk(held), request);
     }
@@ -219,7 +222,7 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   if (may_use_huge_pages()) {
     const std::uint64_t now = run_ms();
     look_at_next_chunk(now);
-    request.huge = small && huge_pages_.pay_off(used_, sharing_heaps());
+    request.huge = small && huge_pages_.pay_off(used(), sharing_heaps());
     if (request.huge) {
       first = take_open(open_.huge, &Chunk::free, request);
       request.huge = huge_pages_.may_ask(now);
@@ -227,6 +230,10 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   }
   if (first == nullptr && !request.huge) {
     first = take_open(open_.plain, &Chunk::dirty, request);  // using them costs no page faults
+    if (first == nullptr && freed_count_ > 0) {
+      split_freed_spans();
+      first = take_open(open_.plain, &Chunk::dirty, request);
+    }
   }
   if (first == nullptr) {
     first = take_open(open_.plain, request.huge ? &Chunk::purged : &Chunk::free, request);
@@ -242,6 +249,7 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
 }
 
 Superblock* Region::take_dirty(std::size_t count) {
+  split_freed_spans();
   if (dirty_count_ < count) {
     return nullptr;
   }
@@ -263,6 +271,11 @@ void Region::look_at_next_chunk(std::uint64_t now) {
 }
 
 void Region::give(Superblock* first, std::size_t count) {
+  make_free(first, count);
+  purge_above_allowance();
+}
+
+void Region::make_free(Superblock* first, std::size_t count) {
   Chunk* const chunk = chunk_of(first);
   const std::size_t index = index_in_chunk(first);
   const std::uint64_t mask = mask_of(index, count);
@@ -279,7 +292,53 @@ void Region::give(Superblock* first, std::size_t count) {
   open_.update(chunk);
   dirty_count_ += count;
   used_ -= count;
+}
+
+void Region::give_span(Superblock* span) {
+  const std::size_t count = span->length;
+  if (count > kLongestFreedSpan) {
+    give(span, count);
+    return;
+  }
+  set_kind(span, Kind::kQuarantined);
+  span->next = freed_spans_[count];
+  freed_spans_[count] = span;
+  freed_count_ += count;
   purge_above_allowance();
+}
+
+Superblock* Region::take_span(std::size_t count) {
+  Superblock* const span = freed_spans_[count];
+  if (span != nullptr) {
+    freed_spans_[count] = span->next;
+    freed_count_ -= count;
+    clean_ = false;
+    peak_in_use_ = std::max(peak_in_use_, in_use());  // used and free memory together are as before
+  }
+  return span;
+}
+
+// Makes the superblocks of freed spans free ones of their chunks.
+void Region::split_freed_spans() {
+  if (freed_count_ == 0) {
+    return;
+  }
+  for (std::size_t count = 1; count <= kLongestFreedSpan; ++count) {
+    Superblock* oldest_first = nullptr;  // so that the oldest is purged first
+    for (Superblock* span = freed_spans_[count]; span != nullptr;) {
+      Superblock* const next = span->next;
+      span->next = oldest_first;
+      oldest_first = span;
+      span = next;
+    }
+    freed_spans_[count] = nullptr;
+    for (Superblock* span = oldest_first; span != nullptr;) {
+      Superblock* const next = span->next;
+      make_free(span, count);
+      span = next;
+    }
+  }
+  freed_count_ = 0;
 }
 
 void Region::purge_above_allowance() {
@@ -304,6 +363,7 @@ void Region::purge_above_peak() {
 }
 
 void Region::purge(std::size_t count) {
+  split_freed_spans();
   Chunk* whole = may_use_huge_pages() ? open_.empty.first : nullptr;
   while (count > 0 && held_count() > 0) {
     const std::size_t before = held_count();
@@ -334,6 +394,7 @@ void Region::count_reused(std::size_t bytes) {
 }
 
 bool Region::holds_memory_behind(Superblock* first, std::size_t count, std::size_t wanted) {
+  split_freed_spans();
   const std::size_t index = index_in_chunk(first);
   const std::uint64_t mask =
       index + wanted > kSuperblocksInChunk ? 0 : mask_of(index + count, wanted - count);
@@ -345,6 +406,7 @@ bool Region::grow(Superblock* first, std::size_t count, std::size_t wanted) {
   if (index + wanted > kSuperblocksInChunk) {
     return false;
   }
+  split_freed_spans();
   Chunk* const chunk = chunk_of(first);
   const std::uint64_t mask = mask_of(index + count, wanted - count);
   if ((chunk->free & mask) != mask) {
@@ -386,6 +448,7 @@ void Region::purge_around(Superblock* superblock) {
 }
 
 bool Region::purge_all() {
+  split_freed_spans();
   const bool any = dirty_count_ > 0 || large.kept_bytes() > 0;
   while (dirty_count_ > 0) {
     purge_around(dirty_.last);
@@ -420,7 +483,7 @@ void Region::shrink() {
 }
 
 Region::Statistics Region::statistics() const {
-  return {bytes_,  used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_bytes_,
+  return {bytes_,  used() * kSuperblockBytes, (dirty_count_ + freed_count_) * kSuperblockBytes, purged_bytes_,
           purges_, huge_pages_.collapses()};
 }
 

@@ -22,6 +22,12 @@
 // allowance: the oldest of the kind that holds more. So memory falls without a clock, a thread or
 // another call, even in a process that becomes idle.
 //
+// Freed spans. A span stays whole when it is freed, and the next span of the same length takes it: that
+// costs a tenth of what splitting it and joining it again costs. It is free memory like other free
+// superblocks. All freed spans are split as soon as anything but a span of the same length needs free
+// memory: before the region takes superblocks that hold no memory, before it purges, and before a span
+// grows. Until then their bits in the chunk's masks say 'in use', and their kind is kQuarantined.
+//
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
 // by 4 ms of the process's run time (16 page faults take some 0.5 % of that). As long as more were
@@ -45,6 +51,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -88,11 +95,16 @@ class Region {
   HEAPWRIGHT_COLD Superblock* take_dirty(std::size_t count);
   // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
+  // Returns a span to the region, whole if it is not longer than kLongestFreedSpan: see 'Freed spans'.
+  void give_span(Superblock* span);
+  // Takes a freed span of `count` superblocks; nullptr: there is none. The caller sets its kind.
+  Superblock* take_span(std::size_t count);
+  static constexpr std::size_t kLongestFreedSpan = kLargestSpanBytes / kSuperblockBytes;
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
   bool grow(Superblock* first, std::size_t count, std::size_t wanted);
   // Whether the superblocks behind a span, up to `wanted` in all, are free and hold memory.
-  [[nodiscard]] HEAPWRIGHT_COLD static bool holds_memory_behind(Superblock* first, std::size_t count,
-                                                                std::size_t wanted);
+  [[nodiscard]] HEAPWRIGHT_COLD bool holds_memory_behind(Superblock* first, std::size_t count,
+                                                         std::size_t wanted);
   // Purges all free superblocks and unmaps all freed large blocks. Returns whether there were any.
   bool purge_all();
 
@@ -200,11 +212,14 @@ class Region {
   Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   // In superblocks: memory in use, free memory, and how much may be free while so much is in use.
-  [[nodiscard]] std::size_t in_use() const { return used_ + large.bytes() / kSuperblockBytes; }
+  [[nodiscard]] std::size_t in_use() const { return used() + large.bytes() / kSuperblockBytes; }
   [[nodiscard]] std::size_t held_count() const {
-    return dirty_count_ + large.kept_bytes() / kSuperblockBytes;
+    return dirty_count_ + freed_count_ + large.kept_bytes() / kSuperblockBytes;
   }
+  [[nodiscard]] std::size_t used() const { return used_ - freed_count_; }
   [[nodiscard]] std::size_t allowance_at(std::size_t in_use) const;
+  void make_free(Superblock* first, std::size_t count);
+  HEAPWRIGHT_COLD void split_freed_spans();
   void purge(std::size_t count);  // so many superblocks of free memory, or all
   void purge_around(Superblock* superblock);
 
@@ -220,7 +235,9 @@ class Region {
   HugePages huge_pages_;
   std::size_t next_look_ = 0;  // offset of the chunk that HugePages looks at next
   List<Superblock> dirty_;     // free superblocks that hold memory, the latest first
-  std::size_t used_ = 0;       // superblocks
+  std::array<Superblock*, kLongestFreedSpan + 1> freed_spans_{};  // by length, the latest first
+  std::size_t freed_count_ = 0;                                   // superblocks in them
+  std::size_t used_ = 0;  // superblocks, those of freed spans included
   std::size_t dirty_count_ = 0;
   std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill
   std::uint64_t started_ms_ = 0;

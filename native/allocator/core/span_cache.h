@@ -1,5 +1,6 @@
 // Keeps the spans that a heap freed last. The heap reuses them without the pool's lock. Otherwise
-// the threads of a program that allocates buffers of 64 KiB would wait for each other.
+// the threads of a program that allocates buffers of 64 KiB would wait for each other. A process
+// with one thread does not use it.
 //
 // Each slot is one word: the description of the span's first superblock, and the span's length in
 // the low bits. The heap's thread fills empty slots. Other threads may only empty them, in trim().
@@ -20,13 +21,12 @@ class SpanCache {
  public:
   static constexpr std::size_t kMaxSuperblocks = 4;  // all cached spans together: 256 KiB
 
-  // Takes a span of `length` superblocks; nullptr: there is none. `shared`: other threads may take
-  // spans at the same time.
-  Superblock* take(std::size_t length, bool shared) {
+  // Takes a span of `length` superblocks; nullptr: there is none.
+  Superblock* take(std::size_t length) {
     for (std::uintptr_t& slot : slots_) {
       const std::uintptr_t seen = __atomic_load_n(&slot, __ATOMIC_RELAXED);
       if ((seen & kLengthMask) == length) {
-        if (Superblock* const span = empty(slot, seen, shared); span != nullptr) {
+        if (Superblock* const span = empty(slot, seen); span != nullptr) {
           return span;
         }
       }
@@ -36,10 +36,10 @@ class SpanCache {
   // Keeps a span of at most kMaxSuperblocks. Calls give_back(span) for each span that has to leave.
   // Only the heap's thread may call it.
   template <class F>
-  void put(Superblock* span, std::size_t length, bool shared, F give_back) {
+  void put(Superblock* span, std::size_t length, F give_back) {
     while (cached() + length > kMaxSuperblocks) {
       std::uintptr_t& oldest = slots_[next_++ % slots_.size()];
-      if (Superblock* const old = empty(oldest, __atomic_load_n(&oldest, __ATOMIC_RELAXED), shared)) {
+      if (Superblock* const old = empty(oldest, __atomic_load_n(&oldest, __ATOMIC_RELAXED))) {
         give_back(old);
       }
     }
@@ -50,11 +50,11 @@ class SpanCache {
       }
     }
   }
-  // Takes all spans and calls give_back(span) for each. Any thread may call it if `shared`.
+  // Takes all spans and calls give_back(span) for each. Any thread may call it.
   template <class F>
-  void clear(bool shared, F give_back) {
+  void clear(F give_back) {
     for (std::uintptr_t& slot : slots_) {
-      if (Superblock* const span = empty(slot, __atomic_load_n(&slot, __ATOMIC_RELAXED), shared)) {
+      if (Superblock* const span = empty(slot, __atomic_load_n(&slot, __ATOMIC_RELAXED))) {
         give_back(span);
       }
     }
@@ -73,15 +73,11 @@ class SpanCache {
   static_assert(kMaxSuperblocks <= kLengthMask);
 
   // Empties a slot whose word was `seen`. Returns its span, or nullptr if there is none any more.
-  static Superblock* empty(std::uintptr_t& slot, std::uintptr_t seen, bool shared) {
+  static Superblock* empty(std::uintptr_t& slot, std::uintptr_t seen) {
     if (seen == 0) {
       return nullptr;
     }
-    if (shared) {
-      seen = __atomic_exchange_n(&slot, 0, __ATOMIC_ACQUIRE);
-    } else {
-      slot = 0;
-    }
+    seen = __atomic_exchange_n(&slot, 0, __ATOMIC_ACQUIRE);
     return reinterpret_cast<Superblock*>(seen & ~kLengthMask);
   }
   [[nodiscard]] std::size_t cached() const {

@@ -49,7 +49,8 @@ enum class Kind : std::uint8_t {
   kBlocks = 1,       // blocks of one class
   kSpan = 2,         // the first superblock of a block that takes whole superblocks
   kSpanTail = 3,     // a further superblock of a span
-  kQuarantined = 4,  // the first superblock of a freed span: in a span cache, or, hardened, in quarantine
+  kQuarantined = 4,  // the first superblock of a freed span that is still whole: in a span cache, in
+                     // the region, or, hardened, in quarantine
 };
 
 struct alignas(64) Superblock {
@@ -73,7 +74,7 @@ struct alignas(64) Superblock {
   };
   bool shared;       // other threads have freed blocks of it
   bool touched;      // it was used before and not purged since, so its pages have memory already
-  Superblock* next;  // in the queue of its class, or in the region's list of dirty superblocks
+  Superblock* next;  // in the queue of its class, or in a list of the region
   Superblock* previous;
   void* owner;  // the OwnedSuperblocks of the heap that owns it, if `queued`, or owned it last
 };

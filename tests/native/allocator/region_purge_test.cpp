@@ -95,6 +95,23 @@ TEST_F(RegionPurgeTest, TheOldestGoFirstAndTheNewestIsUsedFirst) {
   EXPECT_EQ(region.take(1), every_other.back());
 }
 
+TEST_F(RegionPurgeTest, FreedSpansCountAndTheOldestGoFirst) {
+  const auto taken = take(2 * (kKeep + 1));
+  std::vector<Superblock*> every_other;  // no neighbours, which would go along
+  for (std::size_t i = 0; i < taken.size(); i += 2) {
+    taken[i]->length = 1;
+    region.give_span(taken[i]);
+    every_other.push_back(taken[i]);
+  }
+  ASSERT_EQ(dirty(), kKeep / 2);
+  const auto half = every_other.begin() + (kKeep / 2 + 1);
+  EXPECT_EQ(in_memory({every_other.begin(), half}), 0U);
+  EXPECT_EQ(in_memory({half, every_other.end()}), kKeep / 2 * kSuperblockBytes);
+  EXPECT_TRUE(region.purge_all());
+  EXPECT_EQ(in_memory(every_other), 0U);
+  EXPECT_EQ(region.take_span(1), nullptr);
+}
+
 TEST_F(RegionPurgeTest, NeighboursGoInOneCall) {
   Superblock* const run = region.take(60);
   std::memset(memory_of(run), 1, 60 * kSuperblockBytes);

@@ -30,6 +30,11 @@ class RegionTest : public testing::TestWithParam<bool> {
     }
     return first;
   }
+  Superblock* take_span(std::size_t count) {
+    Superblock* const first = take(count);
+    first->length = static_cast<std::uint32_t>(count);
+    return first;
+  }
   Region region;
 };
 INSTANTIATE_TEST_SUITE_P(Place, RegionTest, testing::Bool(),
@@ -168,6 +173,61 @@ TEST_P(RegionTest, GrowsInPlaceOnlyIntoWhatIsFree) {
   EXPECT_EQ(region.statistics().used_bytes, 0U);
 }
 
+TEST_P(RegionTest, AFreedSpanStaysWholeForTheNextOfItsLength) {
+  Superblock* const first = take_span(3);
+  Superblock* const second = take_span(3);
+  Superblock* const other = take_span(2);
+  for (Superblock* const span : {first, second, other}) {
+    region.give_span(span);
+  }
+  EXPECT_EQ(region.statistics().used_bytes, 0U);
+  EXPECT_EQ(region.statistics().dirty_bytes, 8 * kSuperblockBytes);
+  EXPECT_EQ(region.take_span(4), nullptr);
+  EXPECT_EQ(region.take_span(3), second) << "the latest";
+  EXPECT_FALSE(region.last_was_clean());
+  EXPECT_EQ(region.take_span(3), first);
+  EXPECT_EQ(region.take_span(3), nullptr);
+  EXPECT_EQ(region.statistics().used_bytes, 6 * kSuperblockBytes);
+  EXPECT_EQ(region.statistics().dirty_bytes, 2 * kSuperblockBytes);
+}
+
+TEST_P(RegionTest, FreedSpansServeAllElseBeforeNewMemory) {
+  const auto fill_and_free = [&] {
+    std::vector<Superblock*> spans;
+    for (std::size_t i = 0; i < kMax / 3; ++i) {
+      spans.push_back(take_span(3));
+    }
+    for (Superblock* const span : spans) {
+      region.give_span(span);
+    }
+  };
+  for (const std::size_t count : {std::size_t{1}, std::size_t{5}, kMax}) {
+    fill_and_free();
+    Superblock* const one = take(count);
+    ASSERT_NE(one, nullptr);
+    EXPECT_FALSE(region.last_was_clean());
+    region.give(one, count);
+  }
+  fill_and_free();
+  Superblock* const dirty = region.take_dirty(kMax);
+  ASSERT_NE(dirty, nullptr);
+  dirty->kind = Kind::kSpan;
+  region.give(dirty, kMax);
+  EXPECT_EQ(region.bytes(), kChunkBytes);
+}
+
+TEST_P(RegionTest, ASpanGrowsIntoAFreedOne) {
+  Superblock* const first = take_span(4);
+  Superblock* const next = take_span(2);
+  ASSERT_EQ(next, first + 4);
+  region.give_span(next);
+  EXPECT_TRUE(region.holds_memory_behind(first, 4, 6));
+  ASSERT_EQ(region.take_dirty(2), next);
+  region.give_span(next);
+  EXPECT_TRUE(region.grow(first, 4, 6));
+  EXPECT_EQ(region.take_span(2), nullptr);
+}
+
 TEST_P(RegionTest, TagsKeepTheirValuesBeyondTheFirstGibibyte) {
   std::vector<Superblock*> taken;
   while (region.bytes() <= std::size_t{2304} << 20U) {
@@ -272,7 +332,9 @@ TEST_P(RegionTest, RandomOperationsKeepRunsApart) {
     const auto what = random() % 100;
     if (what < 48 || runs.empty()) {
       const std::size_t count = random() % 4 != 0 ? 1 : 1 + random() % kMax;
-      Run run{take(count), count, static_cast<unsigned char>(1 + random() % 255)};
+      const bool as_span = random() % 2 != 0 && count <= Region::kLongestFreedSpan;
+      Superblock* const freed = as_span ? region.take_span(count) : nullptr;
+      Run run{freed != nullptr ? freed : take(count), count, static_cast<unsigned char>(1 + random() % 255)};
       ASSERT_NE(run.first, nullptr);
       claim(run.first, count);
       mark(run);
@@ -283,7 +345,12 @@ TEST_P(RegionTest, RandomOperationsKeepRunsApart) {
         ASSERT_EQ(static_cast<unsigned char>(memory_of(run.first)[i * kSuperblockBytes]), run.fill);
         used.erase(run.first + i);
       }
-      region.give(run.first, run.count);
+      if (random() % 2 != 0) {
+        run.first->length = static_cast<std::uint32_t>(run.count);
+        region.give_span(run.first);
+      } else {
+        region.give(run.first, run.count);
+      }
       runs[pick] = runs.back();
       runs.pop_back();
     } else if (what < 99) {

@@ -14,6 +14,7 @@ constexpr std::size_t kSpanBytes = kSuperblockBytes;
 
 class SpanCacheTest : public testing::Test {
  protected:
+  SpanCacheTest() { Heap<Usual>::become_threaded(pool); }
   ~SpanCacheTest() override { abandon(pool.region); }
   void* allocate(std::size_t bytes) { return heap.allocate_slow(bytes); }
   void free(void* block) {
@@ -84,7 +85,6 @@ TEST_F(SpanCacheTest, ATrimOrTheEndOfTheThreadReturnsAll) {
 }
 
 TEST_F(SpanCacheTest, AnotherHeapCanReturnThemInATrim) {
-  Heap<Usual>::become_threaded(pool);
   Heap<Usual> other{pool, 1};
   free(allocate(kSpanBytes));
   EXPECT_EQ(used(), kSpanBytes);
@@ -97,7 +97,6 @@ TEST_F(SpanCacheTest, AHeapThatTakesOverHasTheSpans) {
   void* const block = allocate(kSpanBytes);
   free(block);
   Heap<Usual> next{pool, 1};
-  Heap<Usual>::become_threaded(pool);
   next.take_over(heap);
   EXPECT_EQ(next.allocate_slow(kSpanBytes), block);
   EXPECT_NE(heap.allocate_slow(kSpanBytes), block);
