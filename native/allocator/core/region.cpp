@@ -210,10 +210,10 @@ Superblock* Region::take_empty(const SuperblockRequest& request) {
 
 Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   SuperblockRequest request{count, number, false};
+  if (count > 1 || dirty_.first == nullptr) {
+    split_freed_spans();
+  }
   if (count == 1) {
-    if (dirty_.first == nullptr) {
-      split_freed_spans();
-    }
     if (Superblock* const held = choose_dirty(number); held != nullptr) {
       return claim(chunk_of(held), index_in_chunk(held), request);
     }
@@ -230,10 +230,6 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   }
   if (first == nullptr && !request.huge) {
     first = take_open(open_.plain, &Chunk::dirty, request);  // using them costs no page faults
-    if (first == nullptr && freed_count_ > 0) {
-      split_freed_spans();
-      first = take_open(open_.plain, &Chunk::dirty, request);
-    }
   }
   if (first == nullptr) {
     first = take_open(open_.plain, request.huge ? &Chunk::purged : &Chunk::free, request);

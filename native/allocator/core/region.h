@@ -23,10 +23,10 @@
 // another call, even in a process that becomes idle.
 //
 // Freed spans. A span stays whole when it is freed, and the next span of the same length takes it: that
-// costs a tenth of what splitting it and joining it again costs. It is free memory like other free
-// superblocks. All freed spans are split as soon as anything but a span of the same length needs free
-// memory: before the region takes superblocks that hold no memory, before it purges, and before a span
-// grows. Until then their bits in the chunk's masks say 'in use', and their kind is kQuarantined.
+// takes a fifth of the instructions of splitting it and joining it again. It is free memory like other
+// free superblocks. All freed spans are split before the region looks for a span of another length,
+// takes a superblock that holds no memory, purges, or lengthens a span. Until then their bits in the
+// chunk's masks say 'in use', and their kind is kQuarantined.
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
