@@ -217,7 +217,7 @@ def test_the_library_needs_libc_and_nothing_else(exgen: Malloc) -> None:
 
 
 KINDS = ("dynamic", "static", "static-pie")
-THREADS = "-Wl,-u,__pthread_create"  # an option that a static program with threads needs
+THREADS = "-Wl,-u,heapwright_thread_functions"  # an option that a static program with threads needs
 
 
 def build(tmp_path: Path, *words: str | Path) -> Path:
@@ -249,7 +249,7 @@ def test_a_static_program_with_threads_is_told_what_it_lacks(archive: Path, tmp_
     path = build(tmp_path, "gcc", "-O1", "-fno-builtin", "-static", PROGRAMS / "exgen_cases.c", archive)
     done = GLIBC.run(path, "threads", "resident")
     assert done.returncode == -6
-    assert done.stderr == b"exgen: no pthread_create: link a static program with -Wl,-u,__pthread_create\n"
+    assert done.stderr == b"exgen: no pthread_create: link a static program with -Wl,-u,heapwright_thread_functions\n"
 
 
 @pytest.mark.parametrize("language", ["-xc -std=c99", "-xc -std=c17", "-xc++ -std=c++11", "-xc++ -std=c++20"])

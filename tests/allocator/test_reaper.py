@@ -157,9 +157,28 @@ def test_the_archive_and_the_header(static: bool, tmp_path: Path) -> None:
     source, path = tmp_path / "statistics.c", tmp_path / "statistics"
     source.write_text(STATISTICS)
     include = f"-I{ROOT / 'native/allocator/include'}"
-    words = ["-static", "-Wl,-u,__pthread_create"] if static else []
+    words = ["-static", "-Wl,-u,heapwright_thread_functions"] if static else []
     subprocess.run(["gcc", "-O1", "-pthread", include, *words, source, archive, "-o", path], check=True)
     assert GLIBC.run(path).stdout == b"ok\n"
+
+
+@pytest.mark.parametrize("allocator", ["exgen", "exgen-secure", "reaper", "reaper-secure"])
+def test_a_static_fortran_program_has_all_thread_functions(allocator: str, tmp_path: Path) -> None:
+    """libgfortran refers to them weakly, and calls all if one is there: an asynchronous unit needs most of them."""
+    needs.command("gfortran")
+    archive = bundled(allocator, "a")
+    if archive is None:
+        needs.not_built(f"lib{allocator}.a")
+    source, path = tmp_path / "unit.f90", tmp_path / "unit"
+    source.write_text(
+        "program p\nopen(10, file='unit.txt', asynchronous='yes')\nwrite(10, *, asynchronous='yes') 1\nwait(10)\n"
+        "close(10)\nprint *, 'ok'\nend\n"
+    )
+    symbols = ["-Wl,-u,malloc", "-Wl,-u,heapwright_thread_functions"]
+    subprocess.run(["gfortran", "-static", *symbols, source, archive, "-o", path], check=True)
+    done = subprocess.run([path], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b" ok\n")
+    assert (tmp_path / "unit.txt").read_text().strip() == "1"
 
 
 @pytest.mark.long

@@ -138,7 +138,7 @@ def test_a_stripped_program_linked_with_the_archive(name: str, how: str, tmp_pat
         needs.not_built(f"lib{name}.a")
     path = tmp_path / "linked"
     options = [*FLAGS, "-std=c++20", "-s", "-Wl,--gc-sections", how]
-    options += ["-Wl,-u,__pthread_create"] if how != "-no-pie" else []
+    options += ["-Wl,-u,heapwright_thread_functions"] if how != "-no-pie" else []
     options += ["-fPIE"] if how == "-static-pie" else []
     source = PROGRAMS / "diagnose_own.cpp"
     subprocess.run([needs.command("g++"), *options, source, archive, "-pthread", "-o", path], check=True)

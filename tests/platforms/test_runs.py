@@ -34,7 +34,7 @@ def test_the_cases_pass_with_a_preloaded_library(runnable: Platform, compiled: C
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_the_cases_pass_in_a_static_program(runnable: Platform, compiled: Callable[..., Path], name: str) -> None:
     library = str(runnable.folder / f"lib/lib{name}.a")
-    path = compiled(runnable, "platform_cases", "-static", "-Wl,-u,__pthread_create", library)
+    path = compiled(runnable, "platform_cases", "-static", "-Wl,-u,heapwright_thread_functions", library)
     variable = name.partition("-")[0].upper() + "_OPTIONS"
     done = runnable.run(path, *runnable.cases, env={variable: "stats=1"})
     assert done.returncode == 0, done.stderr

@@ -40,9 +40,9 @@ function(heapwright_link_malloc target)
     target_link_libraries(${target} PRIVATE ${library})
     get_target_property(options ${target} LINK_OPTIONS)
     set(options " ${options} ${CMAKE_EXE_LINKER_FLAGS} ")
-    # In a static program exgen calls the C library's pthread_create by its other name, which nothing else asks for.
+    # A static program needs all functions of threads, or none: native/allocator/platform/thread_functions.cpp.
     if("${options}" MATCHES "[ ;]-static(-pie)?[ ;]")
-      target_link_options(${target} PRIVATE "LINKER:-u,__pthread_create")
+      target_link_options(${target} PRIVATE "LINKER:-u,heapwright_thread_functions")
     endif()
     # Our operator new refers to std::__throw_bad_alloc weakly, because C programs have none. A static C++ runtime then
     # leaves it out.

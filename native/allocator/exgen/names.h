@@ -26,7 +26,7 @@ namespace {
 }
 
 // Returns the C library's own function. A static program has no next library: there it is `other`,
-// a second name in the C library's archive. Only -Wl,-u,__pthread_create brings that name into the
+// a second name in the C library's archive. platform/thread_functions.cpp brings that name into the
 // program.
 template <class Function>
 Function next(const char* name, Function other) {
@@ -35,7 +35,8 @@ Function next(const char* name, Function other) {
   }
   if (other == nullptr) {
     heapwright::alloc::Message message;
-    message << library.kName << ": no " << name << ": link a static program with -Wl,-u,__" << name << "\n";
+    message << library.kName << ": no " << name << ": link a static program with "
+            << "-Wl,-u,heapwright_thread_functions\n";
     message.write();
     heapwright::alloc::platform::abort_process();
   }

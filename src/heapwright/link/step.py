@@ -190,8 +190,8 @@ def _link_with(
 def _forced(line: LinkLine, closure: Closure, choice: Choice) -> list[str]:
     """Return the symbols that the linker must take from archives although nothing insists on them."""
     symbols = ["malloc"]
-    if line.static and choice.allocator.startswith("exgen"):
-        symbols.append("__pthread_create")  # what exgen calls in a program with no libc.so to ask
+    if line.static:  # native/allocator/platform/thread_functions.cpp says why
+        symbols.append("heapwright_thread_functions")
     # Our operator new refers to this function weakly, because C programs have none. Without it, it aborts.
     if closure.offers(THROW_BAD_ALLOC) and any(name.startswith(("_Znw", "_Zna")) for name in closure.definitions):
         symbols.append(THROW_BAD_ALLOC)
