@@ -51,11 +51,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "../platform/platform.h"
+#include "freed_spans.h"
 #include "heap_layout.h"
 #include "huge_pages.h"
 #include "inlining.h"
@@ -95,11 +95,10 @@ class Region {
   HEAPWRIGHT_COLD Superblock* take_dirty(std::size_t count);
   // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
-  // Returns a span to the region, whole if it is not longer than kLongestFreedSpan: see 'Freed spans'.
+  // Returns a span to the region, whole if it is at most FreedSpans::kLongest long: see 'Freed spans'.
   void give_span(Superblock* span);
   // Takes a freed span of `count` superblocks; nullptr: there is none. The caller sets its kind.
   Superblock* take_span(std::size_t count);
-  static constexpr std::size_t kLongestFreedSpan = kLargestSpanBytes / kSuperblockBytes;
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
   bool grow(Superblock* first, std::size_t count, std::size_t wanted);
   // Whether the superblocks behind a span, up to `wanted` in all, are free and hold memory.
@@ -214,9 +213,9 @@ class Region {
   // In superblocks: memory in use, free memory, and how much may be free while so much is in use.
   [[nodiscard]] std::size_t in_use() const { return used() + large.bytes() / kSuperblockBytes; }
   [[nodiscard]] std::size_t held_count() const {
-    return dirty_count_ + freed_count_ + large.kept_bytes() / kSuperblockBytes;
+    return dirty_count_ + freed_spans_.superblocks() + large.kept_bytes() / kSuperblockBytes;
   }
-  [[nodiscard]] std::size_t used() const { return used_ - freed_count_; }
+  [[nodiscard]] std::size_t used() const { return used_ - freed_spans_.superblocks(); }
   [[nodiscard]] std::size_t allowance_at(std::size_t in_use) const;
   void make_free(Superblock* first, std::size_t count);
   HEAPWRIGHT_COLD void split_freed_spans();
@@ -235,8 +234,7 @@ class Region {
   HugePages huge_pages_;
   std::size_t next_look_ = 0;  // offset of the chunk that HugePages looks at next
   List<Superblock> dirty_;     // free superblocks that hold memory, the latest first
-  std::array<Superblock*, kLongestFreedSpan + 1> freed_spans_{};  // by length, the latest first
-  std::size_t freed_count_ = 0;                                   // superblocks in them
+  FreedSpans freed_spans_;
   std::size_t used_ = 0;  // superblocks, those of freed spans included
   std::size_t dirty_count_ = 0;
   std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill

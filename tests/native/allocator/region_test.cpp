@@ -332,7 +332,7 @@ TEST_P(RegionTest, RandomOperationsKeepRunsApart) {
     const auto what = random() % 100;
     if (what < 48 || runs.empty()) {
       const std::size_t count = random() % 4 != 0 ? 1 : 1 + random() % kMax;
-      const bool as_span = random() % 2 != 0 && count <= Region::kLongestFreedSpan;
+      const bool as_span = random() % 2 != 0 && count <= FreedSpans::kLongest;
       Superblock* const freed = as_span ? region.take_span(count) : nullptr;
       Run run{freed != nullptr ? freed : take(count), count, static_cast<unsigned char>(1 + random() % 255)};
       ASSERT_NE(run.first, nullptr);

@@ -1,0 +1,56 @@
+// Keeps freed spans whole, by length, for the next span of the same length. See 'Freed spans' in region.h.
+// A span's first superblock links it to the next; it is of kind kQuarantined. The caller holds the
+// pool's lock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "superblock.h"
+
+namespace heapwright::alloc {
+
+class FreedSpans {
+ public:
+  static constexpr std::size_t kLongest = kLargestSpanBytes / kSuperblockBytes;  // superblocks
+
+  // How many superblocks all spans have together.
+  [[nodiscard]] std::size_t superblocks() const { return superblocks_; }
+  // Keeps a span of at most kLongest superblocks.
+  void put(Superblock* span) {
+    span->next = first_[span->length];
+    first_[span->length] = span;
+    superblocks_ += span->length;
+  }
+  // Takes the latest span of a length; nullptr: there is none.
+  Superblock* take(std::size_t length) {
+    Superblock* const span = first_[length];
+    if (span != nullptr) {
+      first_[length] = span->next;
+      superblocks_ -= length;
+    }
+    return span;
+  }
+  // Takes all spans and calls f(span) for each: of a length, the oldest first.
+  template <class F>
+  void take_all(F f) {
+    for (std::size_t length = 1; superblocks_ > 0; ++length) {
+      Superblock* oldest_first = nullptr;
+      while (Superblock* const span = take(length)) {
+        span->next = oldest_first;
+        oldest_first = span;
+      }
+      while (oldest_first != nullptr) {
+        Superblock* const next = oldest_first->next;
+        f(oldest_first);
+        oldest_first = next;
+      }
+    }
+  }
+
+ private:
+  std::array<Superblock*, kLongest + 1> first_{};  // by length, the latest first
+  std::size_t superblocks_ = 0;
+};
+
+}  // namespace heapwright::alloc
