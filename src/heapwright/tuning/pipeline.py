@@ -93,6 +93,9 @@ def tune_study(session: Session) -> None:
         return
     space, screened = screened_space(session)
     runs = _search(session, space, screened)
+    if session.store.meta.managed.get("reach") == "none" and not session.extra_levels:  # it makes no call of malloc
+        session.phase(Phase.DONE)
+        return
     if session.options.search_only:
         _keep_raw(session, runs)
         return
