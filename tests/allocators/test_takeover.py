@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heapwright.allocators.takeover import bindings, other_providers
+from heapwright.allocators.registry import Allocator
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
+from heapwright.allocators.takeover import bindings, judge_takeover, other_providers
 
 LINE = "      1234:\tbinding file {} [0] to {} [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
 
@@ -36,3 +38,13 @@ def test_titles_and_proc_self_are_no_other_programs(tmp_path: Path) -> None:
     others = other_providers("/usr/lib/libjemalloc.so.2", bindings(tmp_path))
     assert {"/proc/self/exe", str(program)} < set(others)
     assert not any("python" in Path(other).name for other in others)
+
+
+def test_the_systems_malloc_is_preloaded_only_where_another_is_known() -> None:
+    """Regression: for a program that binds no malloc the C library was preloaded, as if it replaced something."""
+    libc = "/usr/lib/x86_64-linux-gnu/libc.so.6"
+    glibc = Allocator("glibc", None, libc, False, "", SpaceFile(AllocatorSpec("glibc"), [], []))
+    for found in ([], [{(libc, libc)}], [{("/prog", libc)}]):
+        assert judge_takeover(glibc, "/prog", found) == (glibc, "")
+    judged, why = judge_takeover(glibc, "/prog", [{("/prog", "/usr/lib/libjemalloc.so.2")}])
+    assert (judged.preload, why) == (libc, "")

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import pytest
 
-from heapwright.errors import HeapwrightError
+from heapwright.errors import FAILED, USAGE, HeapwrightError
 from heapwright.report.facts import facts
 from heapwright.report.html import extract, write_report
 from heapwright.report.proxy import rank_text
@@ -395,8 +395,9 @@ def test_extract_refuses_a_file_that_is_no_report(content: bytes | None, message
     path = tmp_path / "page.html"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(HeapwrightError, match=message):
+    with pytest.raises(HeapwrightError, match=message) as caught:
         extract(path)
+    assert caught.value.status == (USAGE if content is None else FAILED)
 
 
 def test_the_cluster_s_workers_are_listed(tmp_path: Path) -> None:

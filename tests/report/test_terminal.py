@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -22,7 +21,7 @@ from .views import STATES, confirmation, view, with_requirements
 
 def shown(found: StudyView, width: int = 80, **console: object) -> str:
     out = io.StringIO()
-    print_summary(found, Console(file=out, width=width, highlight=False, **console), Path("r.html"))  # type: ignore[arg-type]
+    print_summary(found, Console(file=out, width=width, highlight=False, **console))  # type: ignore[arg-type]
     return out.getvalue()
 
 
@@ -112,7 +111,6 @@ def test_the_summary_has_the_claim_the_table_and_the_lines_to_paste() -> None:
     assert "failed: 1 configuration of glibc: killed by SIGSEGV" in text
     assert "hypervolume" not in text
     assert "study: out/spectrum.study" in text
-    assert "report: r.html" in text
 
 
 def test_without_a_gain_nothing_is_to_be_pasted() -> None:

@@ -10,6 +10,7 @@ import pytest
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.study.load import load_view
+from heapwright.tuning import allocator_screening
 
 from ..allocators.spaces import number
 from .conftest import Tuning
@@ -87,6 +88,27 @@ def test_one_line_lists_allocators_without_time(tuning: Callable[..., Tuning]) -
     assert " and sixth are " in note
     (warning,) = (text for text in view.warnings if "not searched" in text)
     assert warning == f"{note.replace(' are ', ' were ')}."
+
+
+def test_tests_longer_than_runs_leave_time_to_measure(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the loader's answers took all time of the stage, which is planned in runs of a short program."""
+    study = tuning(
+        World(effect=effect, seconds=0.03),
+        allocator=allocator("fast", "size"),
+        others=(allocator("lean", "cache"),),
+        options={"budget_s": 30.0, "proxy": "none"},
+    )
+
+    def slow(*args: Any) -> Any:
+        study.world.clock += 0.2
+        return take_over(*args)
+
+    take_over = allocator_screening.take_over
+    monkeypatch.setattr(allocator_screening, "take_over", slow)
+    study.go()
+    assert not [note for note in study.notes.notes if "not searched" in note]
 
 
 def test_the_best_at_its_defaults_stands_first(tuning: Callable[..., Tuning]) -> None:

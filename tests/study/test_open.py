@@ -172,7 +172,7 @@ def test_another_commands_study_is_refused(begin: Callable[..., Options], worklo
         begin, Workload(other, workload.cwd, workload.inputs),
     )  # fmt: skip
     other = msgspec.structs.replace(workload.file, env={"THREADS": "2"})
-    refused("of another command: env was {}, is {'THREADS': '2'}", begin, Workload(other, workload.cwd, ()))
+    refused("of another command: env was none, is THREADS=2", begin, Workload(other, workload.cwd, ()))
     refused("of another command: cwd was", begin, Workload(workload.file, Path("/"), workload.inputs))
 
 
@@ -243,7 +243,7 @@ def test_a_change_of_other_malloc_variables_is_refused(
     monkeypatch.delenv(name, raising=False)
     begin()
     monkeypatch.setenv(name, value)
-    refused("in the environment, now it is", begin)
+    refused(f"was measured with {name} unset in the environment, now it is {name}={value}", begin)
     monkeypatch.delenv(name)
     begin()
 

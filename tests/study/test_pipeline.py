@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heapwright.allocators.space_spec import ParamSpec
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.search.methods import METHODS
 from heapwright.study.claim import NOTHING
@@ -61,6 +62,23 @@ def test_minify_does_not_lose_a_gain_that_two_settings_give_alike(tuning: Callab
     pick = study.go().picks["time"]
     assert pick.confirmed["cpu_s"].verdict == "better"
     assert len(pick.config.settings) == 1
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_minify_removes_without_a_run_what_the_user_has_set_already(
+    seed: int, tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal of such a setting leaves the same variables: a block must not run the configuration twice."""
+
+    def effect(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8 if settings.get("trim") == "1" else 1.0}
+
+    params = (number("cache", 1, 64, specials=[0]), ParamSpec("trim", "explained", type="bool"))
+    study = tuning(World(effect=effect), allocator=toy_allocator(*params), options={**SHORT, "seed": seed})
+    monkeypatch.setenv("TOY", "toy.cache=0")
+    pick = study.go().picks["time"]
+    assert pick.config.env == {"TOY": "toy.cache=0:toy.trim=1"}
+    assert pick.confirmed["cpu_s"].ratio == pytest.approx(0.8, abs=0.01)
 
 
 def test_minify_keeps_the_gain_of_a_noisy_program_and_drops_the_rest(tuning: Callable[..., Tuning]) -> None:

@@ -116,4 +116,4 @@ def test_few_settings_prove_nothing(tuning: Callable[..., Tuning]) -> None:
     """Two settings that are not better do not show that no setting is."""
     view = tuning(World(effect=lambda s, _: {"cpu_s": 1.1} if s else {}), options={"evaluations": 2}).go()
     assert view.picks == {}
-    assert view.claim.startswith("Not enough was measured to say anything: 2 settings were tried, none was confirmed")
+    assert view.claim.startswith("Not enough was measured to say anything: 2 settings were tried, none was better")

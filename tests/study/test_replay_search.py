@@ -17,7 +17,8 @@ from heapwright.interleaving.configuration import Config
 from heapwright.study import agreement
 from heapwright.study.agreement import check
 from heapwright.study.options import FRESH_REPLAYS
-from heapwright.tuning import proxy
+from heapwright.trace.record import nothing_recorded
+from heapwright.tuning import proxy, replay_search
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 from tests.trace.test_pack import parse
@@ -61,6 +62,26 @@ def test_a_recording_must_account_for_the_programs_heap(tmp_path: Path) -> None:
     assert why(400_000, 16e6, 16e6) == "", "a trace that holds more than was said"
     assert why(400_000, 80e6, 80e6, small) != ""
     assert proxy.unaccounted({"default": {"events": 1}}, {}, {("default", "peak_rss_bytes"): 1e9}) == "", "an old study"
+
+
+@pytest.mark.parametrize("mallocs", [True, False])
+def test_a_program_without_a_call_of_malloc_is_not_searched(
+    mallocs: bool, tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: studies of such programs claimed chance differences. A user's own space may not be malloc's."""
+
+    def nothing(*_: object) -> Any:
+        raise nothing_recorded("/bin/true")
+
+    monkeypatch.setattr(proxy, "record_inputs", nothing)
+    monkeypatch.setattr(replay_search, "searches_malloc", lambda _store: mallocs)
+    study = tuning(World(effect=effect, noise=0.002), options=SHORT)
+    view = study.go()
+    assert view.phase == "done"
+    assert bool(study.runs("search")) is not mallocs
+    if mallocs:
+        assert view.claim == ("No call of malloc was seen in true, so no malloc or setting can help: keep the default.")
+        assert (view.picks, study.go().claim) == ({}, view.claim)
 
 
 def test_the_search_is_on_replays_and_its_front_runs_on_the_program(

@@ -147,7 +147,7 @@ def test_the_picks_of_a_search_alone_are_told(tuning: Callable[..., Tuning]) -> 
     view = study.go()
     assert view.claim == SEARCH_ONLY
     out = io.StringIO()
-    print_summary(view, Console(width=100, file=out), None)
+    print_summary(view, Console(width=100, file=out))
     told = " ".join(out.getvalue().split())
     assert "pick, toy's pad=32, cache=16: In the search: " in told
     assert "95% interval" not in told

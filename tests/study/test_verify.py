@@ -19,7 +19,7 @@ from heapwright.report.progress import SilentProgress
 from heapwright.study.options import Options
 from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
-from heapwright.tuning.verification import Verification, overall_verdict, refused
+from heapwright.tuning.verification import State, Verification, overall_verdict, refused, with_sentence
 from heapwright.tuning.verify import (
     _by_block,
     _log_ratios_to_bound,
@@ -195,6 +195,17 @@ def test_a_gain_too_small_to_matter_need_not_remain() -> None:
     assert bounds["peak_rss_bytes"] > 0
     alone = thresholds({"peak_rss_bytes": small, "cpu_s": confirmation("cpu_s", 1.0, "same")}, OBJECTIVES, 0.5)
     assert alone["peak_rss_bytes"] == pytest.approx(math.log(0.992) / 2), "it is all that was claimed"
+
+
+def test_a_gain_that_need_not_remain_is_named() -> None:
+    """Regression: 'The gain holds: peak resident memory −2.1% then, +10.1% now' without a word why."""
+    before = then((0.98, "better"), (0.6, "better"))
+    states: dict[str, State] = {"peak_rss_bytes": "holds", "cpu_s": "holds"}
+    bounds = {"peak_rss_bytes": 1.29, "cpu_s": 0.77}
+    found = with_sentence(Verification("holds", states, "", before, before, 8, 1.0, bounds=bounds))
+    memory, cpu = found.sentence.split("; ")
+    assert memory.endswith(" now (not required: a gain below 1% or 1 MiB)")
+    assert "not required" not in cpu
 
 
 def test_an_output_that_varies_by_itself_is_no_loss(check: Verify) -> None:

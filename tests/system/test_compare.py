@@ -69,7 +69,9 @@ def test_the_legend_of_a_narrow_table_is_not_as_narrow(heapwright: Heapwright) -
     head, _, _, *legend = done.out.splitlines()
     assert len(head) < 30
     assert 40 < max(map(len, legend)) <= 60
-    assert " ".join(legend).startswith("1 round; glibc: medians; others: ratios to it; one round has no interval,")
+    assert " ".join(legend).startswith(
+        "1 round; glibc: medians; others: ratios to it, below 1 is less (one round has no interval);"
+    )
 
 
 @pytest.mark.long

@@ -108,7 +108,7 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(there: Heapwrigh
     (there.folder / "a.c").write_text("int main(void) { return 0; }")
     done = there("link", "--study", "s.study", "--", needs.command("gcc"), "a.c", "-o", "a")
     assert done.status == 0
-    assert "predicted, not proven: 'heapwright verify " in done.err
+    assert "predicted, not proven; to prove it with the real load: heapwright verify " in done.err
     done = there("verify", "s.study")
     assert done.status == 2
     assert "give the real load: -- CMD" in done.err

@@ -7,35 +7,35 @@
 #include "replaced_operators.h"
 #include "symbols.h"
 
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes) { return entry::operator_new(library, bytes); }
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes) { return entry::operator_new(library, bytes); }
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), false);
 }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes) { return entry::basic_operators.new_one(bytes); }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes) { return entry::basic_operators.new_one(bytes); }
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return entry::basic_operators.new_aligned(bytes, alignment);
 }
 
 // Nothrow.
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_is_ours()
              ? entry::operator_new_nothrow(library, bytes)
              : entry::call_replaced("_ZnwmRKSt9nothrow_t", entry::basic_operators.new_one, bytes);
 }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_array_is_ours()
              ? entry::operator_new_nothrow(library, bytes)
              : entry::call_replaced("_ZnamRKSt9nothrow_t", entry::basic_operators.new_array, bytes);
 }
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment,
-                                     const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes, std::align_val_t alignment,
+                                       const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_aligned_is_ours()
              ? entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true)
              : entry::call_replaced("_ZnwmSt11align_val_tRKSt9nothrow_t", entry::basic_operators.new_aligned,
                                     bytes, alignment);
 }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment,
-                                       const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                                         const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_array_aligned_is_ours()
              ? entry::new_slow(library, bytes, static_cast<std::size_t>(alignment), true)
              : entry::call_replaced("_ZnamSt11align_val_tRKSt9nothrow_t",
@@ -44,41 +44,41 @@ HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t align
 
 // The size given to a sized delete is not used: reading a tag is faster than computing a class from
 // a size, and a wrong size does no harm.
-HEAPWRIGHT_ALIAS("free") void operator delete(void*) noexcept;
-HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t) noexcept;
-HEAPWRIGHT_EXPORT void operator delete[](void* address) noexcept {
+HEAPWRIGHT_OPERATOR HEAPWRIGHT_ALIAS("free") void operator delete(void*) noexcept;
+HEAPWRIGHT_OPERATOR HEAPWRIGHT_ALIAS("free") void operator delete(void*, std::align_val_t) noexcept;
+HEAPWRIGHT_OPERATOR void operator delete[](void* address) noexcept {
   entry::basic_operators.delete_one(address);
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::align_val_t alignment) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::align_val_t alignment) noexcept {
   entry::basic_operators.delete_aligned(address, alignment);
 }
 
 // Sized, nothrow, sized and aligned, nothrow and aligned.
-HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t /*bytes*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address, std::size_t /*bytes*/) noexcept {
   entry::basic_operators.delete_one(address);
 }
-HEAPWRIGHT_EXPORT void operator delete(void* address, const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address, const std::nothrow_t& /*tag*/) noexcept {
   entry::basic_operators.delete_one(address);
 }
-HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t /*bytes*/,
-                                       std::align_val_t alignment) noexcept {
-  entry::basic_operators.delete_aligned(address, alignment);
-}
-HEAPWRIGHT_EXPORT void operator delete(void* address, std::align_val_t alignment,
-                                       const std::nothrow_t& /*tag*/) noexcept {
-  entry::basic_operators.delete_aligned(address, alignment);
-}
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t /*bytes*/) noexcept {
-  entry::basic_operators.delete_array(address);
-}
-HEAPWRIGHT_EXPORT void operator delete[](void* address, const std::nothrow_t& /*tag*/) noexcept {
-  entry::basic_operators.delete_array(address);
-}
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t /*bytes*/,
+HEAPWRIGHT_OPERATOR void operator delete(void* address, std::size_t /*bytes*/,
                                          std::align_val_t alignment) noexcept {
+  entry::basic_operators.delete_aligned(address, alignment);
+}
+HEAPWRIGHT_OPERATOR void operator delete(void* address, std::align_val_t alignment,
+                                         const std::nothrow_t& /*tag*/) noexcept {
+  entry::basic_operators.delete_aligned(address, alignment);
+}
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::size_t /*bytes*/) noexcept {
+  entry::basic_operators.delete_array(address);
+}
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, const std::nothrow_t& /*tag*/) noexcept {
+  entry::basic_operators.delete_array(address);
+}
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::size_t /*bytes*/,
+                                           std::align_val_t alignment) noexcept {
   entry::basic_operators.delete_array_aligned(address, alignment);
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::align_val_t alignment,
-                                         const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::align_val_t alignment,
+                                           const std::nothrow_t& /*tag*/) noexcept {
   entry::basic_operators.delete_array_aligned(address, alignment);
 }

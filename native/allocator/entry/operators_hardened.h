@@ -45,40 +45,40 @@ void hardened_delete(Library& library, void (*own)(void*, Tag...) noexcept,
 using entry::basic_operators;
 using heapwright::alloc::FreedAs;
 
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes) {
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes) {
   return entry::hardened_new(library, bytes, Origin::kNew, false);
 }
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return entry::hardened_new(library, bytes, alignment, Origin::kNew, false);
 }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes) {
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes) {
   return entry::new_is_ours() ? entry::hardened_new(library, bytes, Origin::kNewArray, false)
                               : basic_operators.new_one(bytes);
 }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return entry::new_aligned_is_ours()
              ? entry::hardened_new(library, bytes, alignment, Origin::kNewArray, false)
              : basic_operators.new_aligned(bytes, alignment);
 }
 
 // Nothrow.
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_is_ours() ? entry::hardened_new(library, bytes, Origin::kNew, true)
                               : entry::call_replaced("_ZnwmRKSt9nothrow_t", basic_operators.new_one, bytes);
 }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_array_is_ours()
              ? entry::hardened_new(library, bytes, Origin::kNewArray, true)
              : entry::call_replaced("_ZnamRKSt9nothrow_t", basic_operators.new_array, bytes);
 }
-HEAPWRIGHT_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment,
-                                     const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new(std::size_t bytes, std::align_val_t alignment,
+                                       const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_aligned_is_ours() ? entry::hardened_new(library, bytes, alignment, Origin::kNew, true)
                                       : entry::call_replaced("_ZnwmSt11align_val_tRKSt9nothrow_t",
                                                              basic_operators.new_aligned, bytes, alignment);
 }
-HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment,
-                                       const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                                         const std::nothrow_t& /*tag*/) noexcept {
   return entry::new_array_aligned_is_ours()
              ? entry::hardened_new(library, bytes, alignment, Origin::kNewArray, true)
              : entry::call_replaced("_ZnamSt11align_val_tRKSt9nothrow_t", basic_operators.new_array_aligned,
@@ -86,47 +86,47 @@ HEAPWRIGHT_EXPORT void* operator new[](std::size_t bytes, std::align_val_t align
 }
 
 // The basic operators delete, and delete[] if the program has not replaced the former.
-HEAPWRIGHT_EXPORT void operator delete(void* address) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address) noexcept {
   library.free(address, {.origin = Origin::kNew});
 }
-HEAPWRIGHT_EXPORT void operator delete(void* address, std::align_val_t /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address, std::align_val_t /*tag*/) noexcept {
   library.free(address, {.origin = Origin::kNew});
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address) noexcept {
   entry::hardened_delete(library, heapwright_delete, basic_operators.delete_one, address,
                          FreedAs{.origin = Origin::kNewArray});
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::align_val_t alignment) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::align_val_t alignment) noexcept {
   entry::hardened_delete(library, heapwright_delete_aligned, basic_operators.delete_aligned, address,
                          FreedAs{.origin = Origin::kNewArray}, alignment);
 }
 
 // Sized, nothrow, sized and aligned, nothrow and aligned.
-HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t bytes) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address, std::size_t bytes) noexcept {
   entry::hardened_delete(library, heapwright_delete, basic_operators.delete_one, address,
                          FreedAs{.origin = Origin::kNew, .bytes = bytes});
 }
-HEAPWRIGHT_EXPORT void operator delete(void* address, const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address, const std::nothrow_t& /*tag*/) noexcept {
   basic_operators.delete_one(address);
 }
-HEAPWRIGHT_EXPORT void operator delete(void* address, std::size_t bytes,
-                                       std::align_val_t alignment) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address, std::size_t bytes,
+                                         std::align_val_t alignment) noexcept {
   entry::hardened_delete(library, heapwright_delete_aligned, basic_operators.delete_aligned, address,
                          FreedAs{.origin = Origin::kNew, .bytes = bytes}, alignment);
 }
-HEAPWRIGHT_EXPORT void operator delete(void* address, std::align_val_t alignment,
-                                       const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete(void* address, std::align_val_t alignment,
+                                         const std::nothrow_t& /*tag*/) noexcept {
   basic_operators.delete_aligned(address, alignment);
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address, const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, const std::nothrow_t& /*tag*/) noexcept {
   basic_operators.delete_array(address);
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::align_val_t alignment,
-                                         const std::nothrow_t& /*tag*/) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::align_val_t alignment,
+                                           const std::nothrow_t& /*tag*/) noexcept {
   basic_operators.delete_array_aligned(address, alignment);
 }
 // A program that replaces operator delete[] may leave this form to us.
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::size_t bytes) noexcept {
   if (basic_operators.delete_array != heapwright_delete_array ||
       basic_operators.delete_one != heapwright_delete) [[unlikely]] {
     basic_operators.delete_array(address);
@@ -134,8 +134,8 @@ HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes) noexc
     library.free(address, {.origin = Origin::kNewArray, .bytes = bytes});
   }
 }
-HEAPWRIGHT_EXPORT void operator delete[](void* address, std::size_t bytes,
-                                         std::align_val_t alignment) noexcept {
+HEAPWRIGHT_OPERATOR void operator delete[](void* address, std::size_t bytes,
+                                           std::align_val_t alignment) noexcept {
   if (basic_operators.delete_array_aligned != heapwright_delete_array_aligned ||
       basic_operators.delete_aligned != heapwright_delete_aligned) [[unlikely]] {
     basic_operators.delete_array_aligned(address, alignment);

@@ -74,15 +74,15 @@ def judge_takeover(allocator: Allocator, program: str, found: Bindings) -> tuple
     Returns:
         The allocator as it must be run, and why it is not loaded or empty. The system malloc, which needs no
         preloading, gets its library preloaded where the program is linked to another malloc (as Debian's redis-server
-        is to jemalloc); then the run must be made and judged again.
+        is to jemalloc); then the run must be made and judged again. A program without a malloc that the loader binds
+        may use none: the system's malloc is not preloaded for it.
     """
     library = allocator.preload or allocator.path
     if not library:
         return allocator, ""
-    failure = takeover_failure(library, program, found)
     if allocator.preload:
-        return allocator, failure
-    return (dataclasses.replace(allocator, preload=library) if found and failure else allocator), ""
+        return allocator, takeover_failure(library, program, found)
+    return (dataclasses.replace(allocator, preload=library) if other_providers(library, found) else allocator), ""
 
 
 def other_providers(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,4 +56,5 @@ def warn_of_changes(study: Path) -> None:
         identity = program_of(store) if store.meta.recordings is None else None
         changes = program_changes(identity) if identity else []
     if changes:
-        warn(f"{changed_sentence(changes)}; 'heapwright verify {study}' checks whether its gain still holds")
+        command = shlex.join(["heapwright", "verify", str(study)])
+        warn(f"{changed_sentence(changes)}; to check whether its gain still holds: {command}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -110,16 +111,17 @@ def _tell_coverage(
     from heapwright.workload.program import allocator_changes, command_changes
 
     config, identity = choice.config, choice.identity
+    verify = shlex.join(["heapwright", "verify", str(args.study)])
     if config.is_default and not config.env and args.pick is None:
         says = "predicts" if choice.from_recordings else "proves"
         say(f"{args.study} {says} no gain, so the program runs with nothing changed")
     elif choice.from_recordings:
         if choice.verified is None or choice.verified["verdict"] != "holds":
-            say(f"predicted by replays, not proven: 'heapwright verify {args.study} -- CMD' proves it")
+            say(f"predicted by replays, not proven; to prove it: {verify} -- CMD")
     elif Path(choice.measured).name != Path(command[0]).name:
         say(f"the study measured another program, {choice.measured}; its claim does not cover {command[0]}")
     elif identity is not None:
-        hint = f"'heapwright verify {args.study}' checks whether its gain still holds"
+        hint = f"to check whether its gain still holds: {verify}"
         if changes := command_changes(identity, [program, *command[1:]], cwd):
             warn(f"{changed_sentence(changes)}; {hint}")
         if library and (changes := allocator_changes(identity, {config.allocator: library})):

@@ -29,7 +29,6 @@ from heapwright.cli.common import (
     refuse_uncompared,
     refuse_unreached,
     with_stdin_named,
-    write_json,
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import percentage
@@ -42,13 +41,13 @@ from heapwright.cli.recordings import (
     refuse_test_alone,
     refuse_unreplayable,
 )
-from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError
-from heapwright.terminal_text import console, say
+from heapwright.cli.study_result import exit_status, show_result
+from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
+from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
     from heapwright.interleaving.replays import Replays
-    from heapwright.study.view import StudyView
     from heapwright.trace.recordings import Recordings
     from heapwright.workload.model import Workload
 
@@ -352,8 +351,8 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
             raise
         view, too_short = view_of(store), store.meta.too_short
         keep_choice(store, view)
-    _finish(args, view, report)
-    return _exit_status(view, bool(too_short)) if args.exit_code else 0
+    show_result(args, view, report)
+    return exit_status(view, bool(too_short)) if args.exit_code else 0
 
 
 def _searched(
@@ -420,30 +419,3 @@ def _without_replays(
             raise UsageError("replays run on this machine, not in a container", "leave out --proxy")
         given = {**given, "proxy": "none", "runtime": False}
     return given
-
-
-def _exit_status(view: StudyView, too_short: bool) -> int:
-    """Return the status for --exit-code; `too_short` tells whether the time budget held no proof."""
-    from heapwright.study.choose import gain_is_proven
-    from heapwright.study.claim import recommended_pick
-
-    if gain_is_proven(view):
-        return 0
-    predicted = view.recordings is not None and recommended_pick(view.picks, view.objectives) is not None
-    return UNDECIDED if predicted or too_short else NO_GAIN
-
-
-def _finish(args: argparse.Namespace, view: StudyView, report: Path) -> None:
-    if args.json:
-        from heapwright.report.study_json import tune_json
-
-        write_json(args.json, tune_json(view))
-    if not args.quiet and args.json != "-":
-        from heapwright.report.terminal import print_summary
-
-        print_summary(view, console(), None if args.no_report else report)
-    if args.no_report:
-        return
-    from heapwright.report.html import write_report  # last, so that a failure here hides no result
-
-    write_report([view], report)

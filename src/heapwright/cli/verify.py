@@ -29,6 +29,7 @@ from heapwright.files import write_whole
 from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
+    from heapwright.allocators.space_spec import SpaceFile
     from heapwright.interleaving.configuration import Config
     from heapwright.study.view import Pick, StudyView
     from heapwright.tuning.verification import Verification
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace) -> int:
     from heapwright.study.choose import chosen_pick
     from heapwright.study.load import view_of
-    from heapwright.study.local_environment import all_spaces
+    from heapwright.study.local_environment import all_spaces, changed_variables, set_variables
     from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.workload.model import whole_only, with_prefix
@@ -113,6 +114,7 @@ def _verify(args: argparse.Namespace) -> int:
 
     with read_study(args.study) as store, study_errors(args.study):
         view, spaces, identity = view_of(store), all_spaces(store.meta), program_of(store) or ProgramIdentity()
+        before, now = changed_variables(store.meta.environment, set_variables(_space_files(spaces)))
     pick = chosen_pick(view, args.pick)
     if pick is None:
         says = "claims" if view.recordings is None else "predicts"
@@ -141,6 +143,8 @@ def _verify(args: argparse.Namespace) -> int:
         refuse_uncompared(workload, view.objectives)
         refuse_unmeasured(workload, view.objectives)
         found, notes = _verified(args, view, pick, spaces, workload, identity)
+        if before and view.recordings is None:
+            notes.insert(0, f"the environment differs from the study's: it was {before}, now it is {now}")
         if view.recordings is not None:
             notes += _keep(args.study, view, pick, found, workload)
     if args.json:
@@ -158,6 +162,14 @@ def _verify(args: argparse.Namespace) -> int:
             out.print()
             out.print(requirements_table(found.requirements))
     return INTERRUPTED if found.interrupted else _STATUS[found.state]
+
+
+def _space_files(spaces: dict[str, Any]) -> list[SpaceFile]:
+    import msgspec
+
+    from heapwright.allocators.space_spec import SpaceFile
+
+    return [msgspec.convert(space, SpaceFile) for space in spaces.values()]
 
 
 def _refuse_linked(workload: Workload, pick: Pick) -> None:

@@ -178,6 +178,10 @@ class Budget:
         """Let the present stage spend this many seconds from now on."""
         self.limit_s = min(self.total_s, self.spent_s + seconds)
 
+    def extend(self, seconds: float) -> None:
+        """Let the present stage spend this many seconds more."""
+        self.limit_s = min(self.total_s, self.limit_s + seconds)
+
     def over(self, ahead_s: float = 0.0) -> bool:
         """Whether the present stage has no time for work that takes `ahead_s` seconds. Only stored figures count."""
         return self.spent_s + ahead_s > self.limit_s * (1 + _ROUNDING) or self.stopped

@@ -103,7 +103,7 @@ def _named(name: str, request: LinkRequest, options: str, why: str, left: str = 
     if request.secure and f"{name.removesuffix('-secure')}-secure" in OURS:
         name = f"{name.removesuffix('-secure')}-secure"
     if name in OURS:
-        return _ours(name, request, options, why)
+        return replace(_ours(name, request, options, why), left=left)
     if request.secure:
         raise UsageError(f"only exgen and reaper have a hardened build, not {name}", "leave out --secure")
     if options:
@@ -117,7 +117,8 @@ def _named(name: str, request: LinkRequest, options: str, why: str, left: str = 
 
 
 def _from_study(request: LinkRequest) -> Choice:
-    """Choose a study's allocator; settings of exgen and reaper are built in, others stay in the environment."""
+    """Choose a study's allocator; settings of exgen and reaper are built in, others (a runtime's too) are `left`."""
+    from heapwright.allocators.huge_pages import with_library
     from heapwright.study.choose import chosen_pick, config_of, prediction_caution
     from heapwright.study.load import load_view
 
@@ -125,14 +126,10 @@ def _from_study(request: LinkRequest) -> Choice:
     pick = chosen_pick(view, request.pick)
     config = config_of(view, pick)
     why = f"{request.study}: {pick.name if pick else 'nothing is proven better: the default'}"
-    if config.allocator in OURS:
-        variable = f"{config.allocator.split('-')[0].upper()}_OPTIONS"
-        choice = _named(
-            config.allocator, request, ",".join(filter(None, [config.env.get(variable, ""), request.options])), why
-        )
-    else:
-        left = {k: v for k, v in config.env.items() if k != "LD_PRELOAD"}
-        choice = _named(config.allocator, request, "", why, " ".join(f"{k}={v}" for k, v in left.items()))
+    variable = f"{config.allocator.split('-')[0].upper()}_OPTIONS" if config.allocator in OURS else ""
+    options = ",".join(filter(None, [config.env.get(variable, ""), request.options])) if variable else ""
+    left = with_library({k: v for k, v in config.env.items() if k not in ("LD_PRELOAD", variable)})
+    choice = _named(config.allocator, request, options, why, " ".join(f"{k}={v}" for k, v in left.items()))
     return replace(choice, caution=prediction_caution(view, pick, request.study))
 
 

@@ -167,7 +167,7 @@ def _link_with(
             check=False,
             errors="replace",
         )
-        failure = done.stderr.strip().splitlines()[0] if done.returncode and done.stderr.strip() else ""
+        failure = _cause(done.stderr) if done.returncode else ""
         if not done.returncode:
             failure = _look_at(Path(line.output), choice)
         if done.returncode or failure:
@@ -185,6 +185,12 @@ def _link_with(
     if choice.caution:
         say(choice.caution)
     return 0
+
+
+def _cause(errors: str) -> str:
+    """Return the first line of a linker's errors that says what is wrong. A line before it may only name the place."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return next((line for line in lines if not line.endswith(":")), lines[0] if lines else "")
 
 
 def _forced(line: LinkLine, closure: Closure, choice: Choice) -> list[str]:

@@ -83,14 +83,14 @@ def versions(suite: Suite) -> str:
 def caption(suite: Suite) -> str:
     """Return the caption of all tables: what their figures are, the allocators' versions and the machine."""
     host = suite.host
-    ratios = "ratios to it with 95% intervals from the same rounds"
+    ratios = "ratios to it with 95% intervals from the same rounds, below 1 is less"
     if suite.rounds == 1:
-        ratios = "ratios to it; one round has no interval"
+        ratios = "ratios to it, below 1 is less (one round has no interval)"
     interrupted = "Interrupted before its end: the figures are those of the runs made so far, at most "
     return (
         f"{interrupted if suite.interrupted else ''}"
         f"{counted(suite.rounds, 'interleaved round')}{', quick sizes' if suite.quick else ''}. "
-        f"{suite.reference}: medians; others: {ratios}, below 1 is less. "
+        f"{suite.reference}: medians; others: {ratios}. "
         f"THP is {host['thp'] or 'n/a'} here; allocators that ask for huge pages are also measured without them"
         f" (-nothp). "
         f"{versions(suite)}. {host['cpu']}, {counted(host['cores'], 'core')}, Linux {host['kernel']},"

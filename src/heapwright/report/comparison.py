@@ -64,12 +64,11 @@ def _cells(comparison: Comparison, metrics: Sequence[str]) -> list[list[str]]:
 def title(comparison: Comparison) -> str:
     """Return the legend: the meaning of the figures, and the allocators' versions."""
     name, rounds = comparison.reference.allocator.name, f"{comparison.rounds} interleaved rounds"
-    ratios = "ratios to it with 95% intervals"
+    ratios = "ratios to it with 95% intervals, below 1 is less"
     if comparison.rounds == 1:
-        rounds, ratios = "1 round", "ratios to it; one round has no interval"
+        rounds, ratios = "1 round", "ratios to it, below 1 is less (one round has no interval)"
     return (
-        f"{rounds}; {name}: medians; others: {ratios}, below 1 is less;"
-        f" THP {comparison.host['thp'] or 'n/a'}; {_versions(comparison)}"
+        f"{rounds}; {name}: medians; others: {ratios}; THP {comparison.host['thp'] or 'n/a'}; {_versions(comparison)}"
     )
 
 

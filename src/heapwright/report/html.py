@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright import SCHEMA_VERSION
-from heapwright.errors import HeapwrightError
+from heapwright.errors import USAGE, HeapwrightError
 from heapwright.report.embedded_data import report_data, unpack_study
 from heapwright.report.glossary import TERMS
 from heapwright.report.page import render_page, save_page
@@ -82,7 +82,7 @@ def extract(path: Path) -> dict[str, Any]:
     try:
         found = _DATA.search(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise HeapwrightError(f"cannot read {path}: {error.strerror or error}") from None
+        raise HeapwrightError(f"cannot read {path}: {error.strerror or error}", status=USAGE) from None
     except UnicodeDecodeError:
         found = None
     if found is None:

@@ -6,7 +6,6 @@ import re
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heapwright.allocators.huge_pages import with_library
@@ -97,13 +96,12 @@ def measure_table(runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Summa
     console.print(table)
 
 
-def print_summary(view: StudyView, console: Console, report: Path | None) -> None:
+def print_summary(view: StudyView, console: Console) -> None:
     """Print the end of `tune`: claim, confirmed picks, lines to paste, hazards and warnings.
 
     Args:
         view: the study.
         console: where to print.
-        report: the path of the HTML report, which the last line names; None for no report.
     """
 
     summary = _SummaryPrinter(view, console)
@@ -115,8 +113,6 @@ def print_summary(view: StudyView, console: Console, report: Path | None) -> Non
     summary.print_remarks()
     summary.print_search()
     console.print(visible(f"study:  {view.path}"), markup=False, soft_wrap=True)
-    if report is not None:
-        console.print(visible(f"report: {report}"), markup=False, soft_wrap=True)
 
 
 class _SummaryPrinter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,4 +86,5 @@ def prediction_caution(view: StudyView, pick: Pick | None, path: Path | str) -> 
     """
     if pick is None or view.recordings is None or proven_by(pick, view.verified):
         return ""
-    return f"predicted, not proven: 'heapwright verify {path} -- CMD' proves it with the real load"
+    command = shlex.join(["heapwright", "verify", str(path)])
+    return f"predicted, not proven; to prove it with the real load: {command} -- CMD"

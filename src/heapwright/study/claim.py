@@ -238,7 +238,10 @@ def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str
         return f"Nothing is proven: the time budget left no time to search ({run}). {step}"
     pairs = f"{too_short['pairs']:.0f} pairs take about {show_seconds(too_short['seconds'])}"
     if searched < ENOUGH_EVALUATIONS:
-        tried = f"{searched:.0f} setting{'s were' if searched > 1 else ' was'} tried, none was confirmed"
+        tried = f"{searched:.0f} setting{'s were' if searched > 1 else ' was'} tried, none was"
+        if not too_short.get("candidates", 1.0):
+            return f"Not enough was measured to say anything: {tried} better than the default. Give a larger --budget."
+        tried += " confirmed"
         return f"Not enough was measured to say anything: {tried} ({pairs}). Give a larger --budget."
     return f"Nothing is proven: the time budget left no time for a confirmation ({pairs}). Give a larger --budget."
 

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from heapwright.allocators.space import Param, Space
-from heapwright.allocators.space_spec import SpaceFile, preload_variables
+from heapwright.allocators.space_spec import SpaceFile, preload_variables, variable_of
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.configuration import DEFAULT
 from heapwright.study.meta import StudyMeta
+
+
+def set_variables(files: Iterable[SpaceFile]) -> dict[str, str]:
+    """The values that the user has set in the variables that hold settings of these spaces, or of any malloc."""
+    names = {variable_of(file.allocator, p) for file in files for p in file.param}
+    names |= {"LD_PRELOAD", *(n for n in os.environ if n.startswith("MALLOC_"))}
+    return {n: os.environ[n] for n in sorted(names - {""}) if n in os.environ}
+
+
+def changed_variables(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, str]:
+    """The variables with other values now, as NAME=VALUE or 'NAME unset': their values then, and now."""
+
+    def words(values: Mapping[str, str]) -> str:
+        return ", ".join(f"{n}={values[n]}" if n in values else f"{n} unset" for n in differing)
+
+    differing = [name for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
+    return words(then), words(now)
 
 
 def local_environment(

@@ -17,7 +17,7 @@ from heapwright import __version__
 from heapwright.allocators.huge_pages import thp_state
 from heapwright.allocators.registry import Allocator, upstream_version
 from heapwright.allocators.runtimes import shipped_runtimes
-from heapwright.allocators.space_spec import SpaceFile, variable_of, version_trouble
+from heapwright.allocators.space_spec import SpaceFile, version_trouble
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.phases import Phase
 from heapwright.measure.cold_pages import cold_sentence, measure_cold_pages
@@ -25,6 +25,7 @@ from heapwright.measure.host import describe_host, differences
 from heapwright.plugins import METHODS_GROUP, plugin_source
 from heapwright.search.methods import METHODS
 from heapwright.study.cold_pages import COLD, TOUCH
+from heapwright.study.local_environment import changed_variables, set_variables
 from heapwright.study.options import Options, conflicts
 from heapwright.study.prefix import chosen_prefix
 from heapwright.study.program import changed_sentence, program_of
@@ -256,11 +257,8 @@ def _resume(
         raise HeapwrightError(f"{path} was measured on another machine ({'; '.join(changed)})", other)
     environment = _environment(allocators, added, store.meta.seeks_runtimes)
     if store.meta.environment != environment:
-        raise HeapwrightError(
-            f"{path} was measured with {_short(store.meta.environment)} in the environment,"
-            f" now it is {_short(environment)}",
-            other,
-        )
+        before, now_set = changed_variables(store.meta.environment, environment)
+        raise HeapwrightError(f"{path} was measured with {before} in the environment, now it is {now_set}", other)
     options = _with_budget(msgspec.structs.replace(stored, **given), given)
     store.update(options=msgspec.to_builtins(options), workload_file=workload.path)
     if options.budget_s != stored.budget_s:
@@ -334,11 +332,17 @@ def _environment(allocators: Sequence[Allocator], added: Sequence[SpaceFile], ru
         runtimes: whether the study searches the settings of a runtime.
     """
     files = [*(a.file for a in allocators), *added, *(shipped_runtimes() if runtimes else ())]
-    names = {variable_of(file.allocator, p) for file in files for p in file.param}
-    names |= {"LD_PRELOAD", *(n for n in os.environ if n.startswith("MALLOC_"))}
-    return {n: os.environ[n] for n in sorted(names - {""}) if n in os.environ}
+    return set_variables(files)
+
+
+def _plain(value: object) -> str:
+    """A value of a workload's identity as words: an input is 'name=small args=-n 3'."""
+    if not isinstance(value, dict):
+        return str(value)
+    words = (f"{k}={' '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in value.items() if v)
+    return " ".join(words) or "none"
 
 
 def _short(value: object) -> str:
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = " ".join(map(_plain, value)) if isinstance(value, list) else _plain(value)
     return text if len(text) <= 80 else text[:77] + "..."

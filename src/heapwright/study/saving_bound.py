@@ -335,8 +335,7 @@ def bound_of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Sav
         store: the study.
         runs: the study's runs, if they were read already.
     """
-    spaces: Mapping[str, Any] = store.meta.spaces
-    if not spaces or not all(_is_malloc(name) for name in spaces):
+    if not searches_malloc(store):
         return None
     calibrated = [r for r in (store.runs(Phase.CALIBRATE) if runs is None else runs) if r.phase == Phase.CALIBRATE]
     by_input: dict[str, list[StoredRun]] = {}
@@ -376,6 +375,12 @@ def bound_of_inputs(inputs: Mapping[str, tuple[DefaultMeasurements, RecordedCoun
         return judged
     text, which = judged.sentence, f"recorded input{'' if len(recorded) == 1 else 's'} {', '.join(recorded)}"
     return dataclasses.replace(judged, sentence=f"On the {which}: {text[:1].lower()}{text[1:]}")
+
+
+def searches_malloc(store: Store) -> bool:
+    """Whether all settings that a study searches are those of a malloc."""
+    spaces: Mapping[str, Any] = store.meta.spaces
+    return bool(spaces) and all(_is_malloc(name) for name in spaces)
 
 
 def _is_malloc(name: str) -> bool:

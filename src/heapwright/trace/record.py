@@ -378,15 +378,17 @@ def _with_own_malloc(program: str) -> str:
     return str(found.path.resolve()) if found is not None and found.own_malloc and not found.passes_on else ""
 
 
+class NoCallsError(HeapwrightError):
+    """Nothing was recorded of a program that can be recorded: it made no call of malloc."""
+
+
 def nothing_recorded(program: str, status: int = 0) -> HeapwrightError:
     """Returns the error that explains why nothing was recorded of a program that ran; it has its exit status, or 1."""
-    obstacle = find_obstacle(program)
+    obstacle, what = find_obstacle(program), f"nothing was recorded{f' of {Path(program).name}' if program else ''}"
     if obstacle is not None:
-        why, hint = obstacle.reason, obstacle.instead
-    else:
-        why, hint = "no call of malloc was seen", "it may have an allocator of its own, or need none"
-    of = f" of {Path(program).name}" if program else ""
-    return HeapwrightError(f"nothing was recorded{of}: {why}", hint, status or 1)
+        return HeapwrightError(f"{what}: {obstacle.reason}", obstacle.instead, status or 1)
+    hint = "it may have an allocator of its own, or need none"
+    return NoCallsError(f"{what}: no call of malloc was seen", hint, status or 1)
 
 
 def program_name(executable: str, word: str) -> str:

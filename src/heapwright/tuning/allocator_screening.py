@@ -5,7 +5,9 @@
 
 The choice of the allocator changes memory and time more than most settings do, and screening costs one run for each
 allocator. The best allocator has index 0, which a Sobol sequence draws half of the time. Under a time budget the
-allocators are screened in groups; allocators for which the stage has no time left are not searched.
+allocators are screened in groups; allocators for which the stage has no time left are not searched. The stage's time is
+planned in runs. A test whether an allocator takes over costs more than a run of a short program, because the loader is
+asked first: the rest of its cost extends the stage's time, up to a share of the study's.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Workload
 
 ROUNDS = 2
+_MAX_EXTENSION = 0.2  # of the study's time that is left when the stage begins
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,16 @@ def screen_allocators(
         runs = (budget.limit_s - budget.spent_s) / max(blocks.typical.seconds, 1e-9)
         return max(0, min(BLOCK, int((runs - len(inputs)) / (1 + len(inputs)))))
 
+    extension_s = _MAX_EXTENSION * budget.left_s
     waiting = list(allocators)
     while waiting and (size := fitting()):
         configs = []
         for allocator in waiting[:size]:
+            before_s = budget.spent_s
             able, why = take_over(store, executor, allocator, config_cache.base, workload, budget)
+            beyond_s = min(extension_s, max(0.0, budget.spent_s - before_s - blocks.typical.seconds))
+            extension_s -= beyond_s
+            budget.extend(beyond_s)
             if able is None:
                 found.rejected[allocator.name] = why
                 continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from heapwright.allocators.in_image import lacking_parts
 from heapwright.allocators.joint import join, replayable, restricted
 from heapwright.allocators.registry import Allocator
@@ -14,9 +16,7 @@ from heapwright.tuning import allocator_screening
 from heapwright.tuning.runtimes import screened_extras
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import Session
-from heapwright.tuning.takeover_check import explain_crashes, take_over
-
-_NONE = "no allocator can be searched in this program", "'heapwright compare' shows each"
+from heapwright.tuning.takeover_check import NO_TIME, explain_crashes, take_over
 
 
 def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
@@ -51,7 +51,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     for sentence in not_searched(rejected):
         session.progress.note(sentence)
     if not order:
-        raise HeapwrightError(*_NONE)
+        raise _nothing_to_search(rejected)
     session.progress.note(f"allocators to search, best at its defaults first: {', '.join(order)}")
     failed_configs = {configs[name].id for name in failed}
     space, more = screened_extras(session, join([spaces[name] for name in order]))
@@ -75,8 +75,19 @@ def loaded_space(session: Session) -> Space:
     session.store.update(not_searched=out | not_in_image(session))
     able = [_space_of(session, a) for a, _ in asked.values() if a is not None]
     if not able:
-        raise HeapwrightError(*_NONE)
+        raise _nothing_to_search(out)
     return join(able)
+
+
+def _nothing_to_search(rejected: Mapping[str, str]) -> HeapwrightError:
+    """The error that no allocator is searched.
+
+    Args:
+        rejected: allocator → why it is not searched.
+    """
+    if NO_TIME in rejected.values():
+        return HeapwrightError(f"no allocator is searched: {NO_TIME}", "give a larger --budget")
+    return HeapwrightError("no allocator can be searched in this program", "'heapwright compare' shows each")
 
 
 def not_in_image(session: Session) -> dict[str, str]:

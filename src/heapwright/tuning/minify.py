@@ -76,7 +76,9 @@ def minify(
     if not config.settings:
         return config, True
     settings = dict(config.settings)
-    variants = {key: make_config({k: v for k, v in settings.items() if k != key}) for key in settings}
+    removals = {key: make_config({k: v for k, v in settings.items() if k != key}) for key in settings}
+    # The user's own environment may set a value already: a removal that changes no variable needs no measurement.
+    variants = {key: smaller for key, smaller in removals.items() if smaller.id != config.id}
     rounds = MINIFY_ROUNDS
     while rounds > 1 and blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):
         rounds -= 1
@@ -89,7 +91,7 @@ def minify(
     few = noise if rounds < MINIFY_MIN_ROUNDS else ()
     harm = {key: _harm(measured.get(v.id), objectives, bounded, margin, few) for key, v in variants.items()}
     kept = {key for key, (proven, _) in harm.items() if proven}
-    by_value = sorted((key for key in settings if key not in kept), key=lambda key: -harm[key][1])
+    by_value = sorted((key for key in variants if key not in kept), key=lambda key: -harm[key][1])
     for attempt in range(1, len(by_value) + 1):
         smaller = make_config({k: v for k, v in settings.items() if k in kept})
         if blocks.budget.over(2 * MINIFY_MIN_ROUNDS * len(inputs) * blocks.typical.seconds):

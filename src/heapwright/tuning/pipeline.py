@@ -93,6 +93,9 @@ def tune_study(session: Session) -> None:
         return
     space, screened = screened_space(session)
     runs = _search(session, space, screened)
+    if session.store.meta.managed.get("reach") == "none" and not session.extra_levels:  # it makes no call of malloc
+        session.phase(Phase.DONE)
+        return
     if session.options.search_only:
         _keep_raw(session, runs)
         return
@@ -229,7 +232,8 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
         needs = {"pairs": pairs, "seconds": 2 * pairs * len(inputs) * session.run_s, "run_s": session.run_s}
         replayed = {run.config for run in session.store.runs(Phase.REPLAY)} - {session.default.id}
         unmeasured = 0.0 if searched else float(len(replayed))
-        session.store.update(too_short={**needs, "searched": float(searched), "unmeasured": unmeasured})
+        found = {"searched": float(searched), "unmeasured": unmeasured, "candidates": float(len(configs))}
+        session.store.update(too_short=needs | found)
 
     method = session.store.meta.method.get("name", options.method)  # 'auto' may have chosen a grid
     # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may be that small).

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, has_extras, not_replayable, replayable
+from heapwright.allocators.memory_manager import MemoryManager
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.blocks import Blocks
@@ -26,6 +27,8 @@ from heapwright.search import pareto
 from heapwright.study import agreement
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
+from heapwright.study.saving_bound import searches_malloc
+from heapwright.trace.record import NoCallsError
 from heapwright.tuning import proxy
 from heapwright.tuning.huge_pages import huge_page_points
 from heapwright.tuning.same_calls import CallsComparison, check_calls
@@ -84,6 +87,8 @@ class ReplaySearch:
     def run(self) -> bool:
         """Search on replays; whether that completed the search. Stored runs answer at once.
 
+        A program without a call of malloc needs no search. The study stores this as who manages its memory: nobody.
+
         Raises:
             HeapwrightError: nothing can be measured or stored, or the user asked for replays and they are impossible.
         """
@@ -98,6 +103,8 @@ class ReplaySearch:
                 if self._forced:
                     raise
                 why = error.message
+                if isinstance(error, NoCallsError) and self._end_without_calls(why):
+                    return True
         if why is not None:
             self._leave_to_program(why)
             return False
@@ -156,6 +163,25 @@ class ReplaySearch:
             raise HeapwrightError(calls.why, "leave out --proxy replay")
         session.say_saving_bound()
         return traces, calls
+
+    def _end_without_calls(self, why: str) -> bool:
+        """End the study because the program does not call malloc; False if settings may matter all the same.
+
+        With several inputs it is unknown, because the recording stops at the first input without a call. A space of
+        the user's own may be that of the program's own allocator.
+
+        Args:
+            why: the error of the recording.
+        """
+        session = self.session
+        if len(session.workload.inputs) > 1 or has_extras(self._whole_space) or not searches_malloc(session.store):
+            return False
+        name = Path(session.workload.program(session.workload.train[0])).name
+        sentence = f"No call of malloc was seen in {name}, so no malloc or setting can help: keep the default."
+        managed = MemoryManager("", "none", sentence)
+        session.store.update(managed=managed._asdict(), proxy={"used": False, "why": why})
+        self.why = why
+        return True
 
     def _leave_to_program(self, why: str) -> None:
         """Note why replays cannot replace the program; tell the user, unless there is only the recording."""

@@ -205,7 +205,7 @@ def _find_bindings(
     """
     with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
         traced = trace_bindings(program, {**base, **env}, Path(name)) if program else []
-    if traced and (trust_no or not takeover_failure(library, program, traced)):
+    if traced and (not takeover_failure(library, program, traced) or (trust_no and other_providers(library, traced))):
         return traced, ""
     outcome, found = run_until_bound(
         executor, input_, env, lambda so_far: bool(library) and not takeover_failure(library, program, so_far)

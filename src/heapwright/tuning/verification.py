@@ -84,6 +84,7 @@ def _verdict(found: Verification) -> str:
     lost_text = "The predicted gain is refuted" if found.predicted else "The gain no longer holds"
     both = "; ".join(
         f"{METRICS[m].label} {_change(then[m])} {before}, {_change(now[m]) if m in now else 'n/a'} {today}"
+        f"{' (not required: a gain below 1% or 1 MiB)' if _is_ignored(found, m) else ''}"
         for m in then
     )
     if found.failure:
@@ -104,6 +105,12 @@ def _verdict(found: Verification) -> str:
     why = "; ".join(_bounds_in(found, "lost", f"is not {{:.1f}}% lower{any_more}", "is more than {:.1f}% higher"))
     why = why or "a requirement is not met"
     return f"{lost_text}: {why}: {both} ({counted(found.pairs, 'fresh pair')})."
+
+
+def _is_ignored(found: Verification, metric: str) -> bool:
+    """Whether a gain of the study need not remain, because it is too small beside another one."""
+    claimed = found.then[metric].verdict == "better" and not found.predicted
+    return claimed and found.bounds.get(metric, 0.0) >= 1
 
 
 def _bounds_in(found: Verification, state: State, lower: str, higher: str) -> list[str]:

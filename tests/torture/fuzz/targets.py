@@ -130,7 +130,7 @@ def _look_at(path: Path) -> None:
                 text = render_config(pick, fmt, view.command, view.claim)
                 comment = {"lmod": "--", "json": ""}.get(fmt, "#")
                 assert all(line.startswith(comment) for line in text.splitlines()[:1])
-    print_summary(view, Console(file=io.StringIO(), width=80, highlight=False, markup=False), Path("r.html"))
+    print_summary(view, Console(file=io.StringIO(), width=80, highlight=False, markup=False))
 
 
 @cache
