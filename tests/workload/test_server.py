@@ -154,6 +154,14 @@ def test_a_server_that_ends_during_the_load_fails(run: Run) -> None:
     assert run(ready(load=crash)).failure == "", "a load may end the server at last"
 
 
+def test_a_server_that_ends_before_its_last_load_fails(run: Run) -> None:
+    """The load may not notice: its tool only counts errors, or it asks rarely."""
+    code = "import time\nopen('up', 'w').close()\ntime.sleep(0.3)\n"
+    for how in (Server(load=["sleep", "2"]), Server(phase=[LoadPhase(["true"]), LoadPhase(pause=2.0)])):
+        how.ready = ["test", "-e", "up"]
+        assert run(how, code=code).failure == "ended during the load"
+
+
 def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure says that heapwright has killed the server."""
     monkeypatch.setattr(server_module, "STOP_S", 0.5)

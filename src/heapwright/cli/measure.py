@@ -184,7 +184,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
     """
     from dataclasses import replace
 
-    from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
+    from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, load_errors_warning
 
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
     for warning in dict.fromkeys(w for found in runs.values() for r in found for w in r.warnings):
@@ -196,7 +196,8 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         )
     if workload.file.server is not None:
         inputs = [[r.metrics for r in _succeeded(found)] for found in outcomes.values()]
-        for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs)]):
+        errors = load_errors_warning(run for of_input in inputs for run in of_input)
+        for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs), errors]):
             warn(text)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""
