@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import UsageError
-from heapwright.workload.model import Input, Output, Server, from_identity, load_workload
+from heapwright.workload.model import Input, Output, Server, first_command, from_identity, load_workload
 from heapwright.workload.model import from_command as bare
 
 FULL = """\
@@ -282,3 +282,12 @@ def test_a_prefix_is_part_of_what_a_study_is_of(tmp_path: Path) -> None:
     assert "prefix" not in whole.identity()
     path.write_text('command = ["true"]\n[prefix]\nseconds = 2\n')
     assert load_workload(path).identity() == whole.identity() | {"prefix": {"seconds": 2.0, "output": ""}}
+
+
+def test_the_command_of_a_study_is_that_of_its_first_input(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(
+        'command = ["true", "{args}", "last"]\n[env]\nA = "1"\nB = "1"\n'
+        '[[input]]\nname = "one"\nargs = ["x y"]\nenv = {B = "2"}\n[[input]]\nname = "two"\n'
+    )
+    identity = load_workload(tmp_path / "w.toml").identity()
+    assert first_command(identity) == (["true", "x y", "last"], {"A": "1", "B": "2"})

@@ -254,6 +254,16 @@ def file_of(identity: dict[str, Any]) -> WorkloadFile:
     return msgspec.convert({key: value for key, value in identity.items() if key != "container"}, WorkloadFile)
 
 
+def first_command(identity: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Return the command of the first input of the workload that `Workload.identity` described, and its variables.
+
+    Neither the program nor its directory needs to be on this machine.
+    """
+    file = file_of(identity)
+    input_ = (file.input or [Input("default")])[0]
+    return Workload(file, Path(file.cwd), (input_,)).command(input_), {**file.env, **input_.env}
+
+
 def from_identity(identity: dict[str, Any]) -> Workload:
     """Return the workload that `Workload.identity` described.
 
