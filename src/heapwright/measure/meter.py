@@ -395,12 +395,17 @@ def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> No
             run.warnings.append("the command ended differently under Massif, or took too long: its peak was not taken")
 
 
+def release_rate(metrics: Mapping[str, float | None]) -> float | None:
+    """Return the bytes that a run gave back per second of its wall time; None if they were not measured."""
+    returned, wall_s = metrics["returned_bytes"], metrics["wall_s"]
+    return returned / wall_s if returned is not None and wall_s else None
+
+
 def _as_run(ledger: Ledger, values: dict[str, float | None], digest: str, stderr: str, cut: bool) -> Run:
-    user_s, sys_s, wall_s, returned = (values[key] for key in ("user_s", "sys_s", "wall_s", "returned_bytes"))
+    user_s, sys_s = values["user_s"], values["sys_s"]
     if user_s is not None and sys_s is not None:
         values["cpu_s"] = user_s + sys_s
-    if returned is not None and wall_s:
-        values["release_rate"] = returned / wall_s
+    values["release_rate"] = release_rate(values)
     code = 128 + ledger.signal if ledger.signal else (ledger.exit_code or 0)
     return Run(
         metrics=values,

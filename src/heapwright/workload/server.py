@@ -23,7 +23,7 @@ from typing import IO, TypedDict
 
 from heapwright.errors import HeapwrightError
 from heapwright.measure.container import Container, new_name
-from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.measure.meter import MeterOptions, Run, release_rate, run_metered
 from heapwright.measure.process_group import run_group
 from heapwright.measure.process_tree import ProcessTree, parent_of
 from heapwright.workload.last_line import TAIL_BYTES, last_line
@@ -297,8 +297,15 @@ def _run_phase(
 
 
 def _with_load(run: Run, load: _Load, server: Server) -> Run:
-    """Return the run with the metrics of its load."""
+    """Return the run with the metrics of its load.
+
+    The kernel counts the peak of resident memory in batches of pages for each thread. The sum over mappings, which is
+    the idle memory, is exact, so it may exceed the peak. As a reading, it is a lower bound of the peak.
+    """
     metrics = {**run.metrics, "wall_s": load.wall_s, "idle_rss_bytes": load.idle_bytes}
+    metrics["release_rate"] = release_rate(metrics)
+    if load.idle_bytes is not None and metrics["peak_rss_bytes"] is not None:
+        metrics["peak_rss_bytes"] = max(metrics["peak_rss_bytes"], load.idle_bytes)
     warnings = list(run.warnings)
     how = server.load_metrics
     if how is not None and not load.trouble:
