@@ -93,10 +93,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, workload: Workload) -> int:
-    import tempfile
     from dataclasses import replace
     from pathlib import Path
 
+    from heapwright.files import scratch_folder
     from heapwright.measure.meter import SERIES_POINTS
     from heapwright.workload.execute import Executor
 
@@ -120,7 +120,7 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
     try:
         with (
             Path(os.devnull).open("wb") as nowhere,
-            tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
+            scratch_folder() as folder,
         ):
             executor = Executor(workload, options, Path(folder) / "references")
             for input_ in inputs:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.allocators.takeover import Bindings, deepbind_reason, judge_takeover, other_providers
 from heapwright.errors import HeapwrightError
+from heapwright.files import scratch_folder
 from heapwright.interleaving.binding_runs import run_with_bindings
 from heapwright.interleaving.configuration import DEFAULT
 from heapwright.interleaving.interleave import random_order, random_pad, run_batches
@@ -157,8 +157,8 @@ class Comparer:
             KeyboardInterrupt: the user stopped it before the first run that counts.
         """
         interrupted = False
-        with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-            self._executor = self._make_executor(Path(folder) / "references")
+        with scratch_folder() as folder:
+            self._executor = self._make_executor(folder / "references")
             if self.embedded is not None:
                 self._judge_by_embedded(self.embedded)
             usable = sum(not row.failure for row in self.rows)

@@ -11,7 +11,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from heapwright.errors import FAILED, HeapwrightError
-from heapwright.files import NATIVE
+from heapwright.files import NATIVE, scratch_folder
 from heapwright.interruption import raise_if_interrupted
 from heapwright.measure.container import REPORTS, Container, new_name
 from heapwright.measure.memory_parts import Breakdown
@@ -281,11 +280,11 @@ def run_metered(
     attended = attended and prefix is None  # the meter forwards signals to an attended target instead of ending it
     capture = forward is None or container is not None or (prefix is not None and bool(prefix.output))
     relay = StderrRelay(sys.stderr.buffer) if capture and forward is not None else None
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+    with scratch_folder() as folder:
         if container is None:
-            launch = _launch_here(command, options, Path(folder), env, attended)
+            launch = _launch_here(command, options, folder, env, attended)
         else:
-            launch = _launch_in_container(command, options, Path(folder), env, attended, container, stdin is not None)
+            launch = _launch_in_container(command, options, folder, env, attended, container, stdin is not None)
         source = stdin.open("rb") if stdin else None
         try:
             process = subprocess.Popen(

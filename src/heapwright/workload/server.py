@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, TypedDict
 
 from heapwright.errors import HeapwrightError
+from heapwright.files import scratch_folder
 from heapwright.measure.container import Container, new_name
 from heapwright.measure.meter import MeterOptions, Run, release_rate, run_metered
 from heapwright.measure.process_group import run_group
@@ -128,8 +129,10 @@ def run_server(
             f"port {taken} already answers before the server is started",
             "stop the other server ('ss -ltnp' names it), or choose another port",
         )
-    pid_file = tempfile.NamedTemporaryFile(prefix="heapwright-", suffix=".pid")  # noqa: SIM115 (closed below)
-    wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', pid_file.name, *command]
+    kept = contextlib.ExitStack()
+    pid_file = kept.enter_context(scratch_folder()) / "pid"
+    pid_file.touch()
+    wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', str(pid_file), *command]
     container = how["container"]
     if container is not None:  # its runtime knows the process
         container = dataclasses.replace(container, name=new_name(), server=True)
@@ -142,7 +145,7 @@ def run_server(
     in_background = False
     try:
         if container is None:  # now, because the server's first process may end before the others
-            tree = _tree_of(pid_file.name, thread)
+            tree = _tree_of(pid_file, thread)
         if wait_ready(server, thread, how["cwd"], plain):
             if container is not None:
                 tree = _tree_inside(container)
@@ -153,13 +156,13 @@ def run_server(
         else:
             load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
         ended_by_itself = not thread.is_alive()
-        in_background = tree is not None and container is None and not parent_of(int(Path(pid_file.name).read_text()))
+        in_background = tree is not None and container is None and not parent_of(int(pid_file.read_text()))
     finally:
         if container is None:
-            stopped = _stop_server(pid_file.name, server, thread, tree)
+            stopped = _stop_server(pid_file, server, thread, tree)
         else:
             stopped = _stop_inside(container, server, thread)
-        pid_file.close()
+        kept.close()
     run = thread.run_or_raise()
     if not stopped and not load.trouble and in_background:
         load.trouble = (
@@ -342,7 +345,7 @@ def _state(file: Path | None) -> tuple[int, int, int] | None:
     return (found.st_ino, found.st_size, found.st_mtime_ns) if found and regular else None
 
 
-def _tree_of(pid_file: str, thread: threading.Thread) -> ProcessTree | None:
+def _tree_of(pid_file: Path, thread: threading.Thread) -> ProcessTree | None:
     """Return the processes of the server; None if it has ended.
 
     Args:
@@ -351,7 +354,7 @@ def _tree_of(pid_file: str, thread: threading.Thread) -> ProcessTree | None:
     """
     text = ""
     while not text and thread.is_alive():
-        text = Path(pid_file).read_text().strip()
+        text = pid_file.read_text().strip()
         if not text:
             time.sleep(0.005)
     meter = parent_of(int(text)) if text.isdecimal() else 0
@@ -379,7 +382,7 @@ def _stop_inside(container: Container, server: Server, thread: threading.Thread)
     return stopped
 
 
-def _stop_server(pid_file: str, server: Server, thread: threading.Thread, tree: ProcessTree | None) -> bool:
+def _stop_server(pid_file: Path, server: Server, thread: threading.Thread, tree: ProcessTree | None) -> bool:
     """Stop the server by its signal, and after `STOP_S` all of its processes by SIGKILL.
 
     Args:
@@ -394,7 +397,7 @@ def _stop_server(pid_file: str, server: Server, thread: threading.Thread, tree: 
     first = signal.Signals[server.stop]
     for number in (first, signal.SIGKILL):
         members = tree.members() if tree else []
-        main = int(Path(pid_file).read_text().strip() or 0)
+        main = int(pid_file.read_text().strip() or 0)
         for pid in members if number == signal.SIGKILL else [main] if main in members else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
