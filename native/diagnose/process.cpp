@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 
 #include "meter/procfs.h"
@@ -64,6 +65,13 @@ unsigned char elf_class(pid_t pid) {
   return read && std::memcmp(start.data(), ELFMAG, SELFMAG) == 0 ? start[EI_CLASS] : 0;
 }
 
+// Whether the kernel has Yama, and Yama keeps users from reading their own processes.
+bool yama_restricts() {
+  std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
+  int scope = 0;
+  return file >> scope && scope > 0;
+}
+
 }  // namespace
 
 std::string why_unreadable(pid_t pid) {
@@ -95,6 +103,12 @@ std::string why_refused(pid_t pid, int error) {
   if (error != EACCES && error != EPERM) {
     return process_name(pid) + " cannot be read: " + std::strerror(error);
   }
+  if (::geteuid() == 0) {
+    return process_name(pid) +
+           " may not be read: root lacks CAP_SYS_PTRACE here, as in most containers (docker and podman: "
+           "--cap-add"
+           " SYS_PTRACE), or a security module forbids it";
+  }
   struct stat owner{};
   const bool known = ::stat(folder_of(pid).c_str(), &owner) == 0;
   if (known && owner.st_uid != ::geteuid()) {
@@ -103,8 +117,8 @@ std::string why_refused(pid_t pid, int error) {
            (user != nullptr ? std::string(user->pw_name) : std::to_string(owner.st_uid)) +
            " and may not be read: run as that user or as root (CAP_SYS_PTRACE)";
   }
-  return process_name(pid) +
-         " may not be read: run as root (CAP_SYS_PTRACE), or lower kernel.yama.ptrace_scope to 0";
+  return process_name(pid) + " may not be read: run as root (CAP_SYS_PTRACE)" +
+         (yama_restricts() ? ", or lower kernel.yama.ptrace_scope to 0" : "");
 }
 
 std::optional<std::uint64_t> start_of(pid_t pid) {

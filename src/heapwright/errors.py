@@ -45,6 +45,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """
     names = sorted(set(known))
     near = [n for n in names if len(name) > 2 and name.lower() in n][:3]
+    near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     near = near or sorted((n for n in names if name.lower().startswith(n + "_")), key=len)[-1:]  # cpu_time: cpu
     near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(names)}"

@@ -1,17 +1,28 @@
-"""Writes files whole or not at all, no more readable than the user's umask allows; finds our own native files."""
+"""Writes files whole or not at all, no more readable than the user's umask allows; makes folders for one run.
+
+It also finds our own native files.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import re
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 # Native programs and libraries. In an installation by `make dev` it is a link.
 NATIVE = Path(__file__).parent / "_native"
 _MAX_LINKS = 40  # as in the kernel
+_SCRATCH = "heapwright-tmp-"
+_SCRATCH_NAME = re.compile(_SCRATCH + "[a-z0-9_]{8}")
+_ABANDONED_S = 60  # a younger folder may be one that another process is about to lock
 
 
 @contextmanager
@@ -22,6 +33,52 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+@contextmanager
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Make an empty folder for the block, and remove such folders of processes that were killed.
+
+    The process holds a lock on its folder. So the process of a folder without a lock has ended, also if it was in
+    another container.
+
+    Args:
+        parent: where; None for the folder for temporary files.
+    """
+    parent = parent or Path(tempfile.gettempdir())
+    _remove_abandoned_once(parent)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=parent) as name:
+        lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            yield Path(name)
+        finally:
+            os.close(lock)
+
+
+@cache
+def _remove_abandoned_once(parent: Path) -> None:
+    """Call `remove_abandoned`, once in a process for each folder."""
+    remove_abandoned(parent)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove this user's scratch folders that no process has locked."""
+    with suppress(OSError):
+        for entry in os.scandir(parent):
+            if not _SCRATCH_NAME.fullmatch(entry.name):
+                continue
+            with suppress(OSError):  # another user's folder, or one that is in use
+                folder = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    about = os.fstat(folder)
+                    if about.st_uid != os.geteuid() or time.time() - about.st_mtime < _ABANDONED_S:
+                        continue
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(folder)
 
 
 def draft_prefix(path: Path) -> str:

@@ -314,7 +314,9 @@ _ALL = (
         "Sum of the lengths passed to madvise(MADV_FREE): the kernel may take this memory when it needs it.",
         _METER,
     ),
-    Metric("release_rate", "B/s", "count", "release rate", "Memory given back per wall second.", _METER),
+    Metric(
+        "release_rate", "B/s", "count", "release rate", "returned_bytes / wall_s (of a server: the load's).", _METER
+    ),
     Metric(
         "massif_peak_bytes",
         "B",

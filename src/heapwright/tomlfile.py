@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Annotated, TypeVar, get_args
 
 import msgspec
 
@@ -15,6 +15,8 @@ from heapwright.errors import UsageError, unknown
 
 T = TypeVar("T")
 _MAX_BYTES = 4 << 20
+# A field whose error messages name its unit.
+Seconds = Annotated[float, msgspec.Meta(description="a number of seconds")]
 
 
 def load_toml(path: Path, kind: type[T]) -> T:
@@ -124,6 +126,9 @@ def _explain(path: Path, text: str, kind: type[T], message: str) -> UsageError:
         allowed = get_args(_struct_at(kind, keys[:-1]).get(keys[-1]))
         error = unknown("value", value[1], map(str, allowed))
         return UsageError(f"{place}: {key}: {error.message}", error.hint)
+    hint = _struct_at(kind, keys[:-1]).get(keys[-1]) if keys else None
+    for meta in getattr(hint, "__metadata__", ()):
+        what = re.sub("^Expected `[^`]*`", f"Expected {meta.description}", what)
     return UsageError(f"{place}: {key + ': ' if key else ''}{what[:1].lower()}{what[1:]}")
 
 

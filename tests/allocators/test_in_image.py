@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from heapwright.allocators.in_image import check_parts, image_allocators, lacking_parts
+from heapwright.allocators.in_image import check_parts, image_allocators, lacking_parts, not_in_image
 from heapwright.errors import UsageError
-from heapwright.tuning.choose_space import not_in_image
 from tests import needs
 
 PLATFORM = "x86_64-glibc"
@@ -52,14 +49,11 @@ def test_an_image_without_a_part_has_none_of_ours() -> None:
 
 @pytest.mark.usefixtures("old_glibc")
 def test_a_search_says_why_it_leaves_ours_out() -> None:
-    def session(libraries: dict[str, str]) -> Any:
-        image = SimpleNamespace(platform=PLATFORM, libraries=libraries)
-        return SimpleNamespace(workload=SimpleNamespace(container=SimpleNamespace(image=image)))
-
-    assert not_in_image(session(PARTS)) == {}
-    left_out = not_in_image(session({"libc.so.6": "/lib/libc.so.6"}))
+    assert not_in_image(PLATFORM, PARTS) == {}
+    left_out = not_in_image(PLATFORM, {"libc.so.6": "/lib/libc.so.6"})
     assert set(left_out) == {"exgen", "reaper"}
     assert "lacks libpthread.so.0 and libdl.so.2" in left_out["exgen"]
+    assert "its programs are static" in not_in_image(PLATFORM, {})["exgen"]
 
 
 def test_musl_has_no_such_parts() -> None:

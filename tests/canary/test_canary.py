@@ -245,6 +245,37 @@ def test_a_number_comes_from_the_output_of_a_command() -> None:
         of_command("x")
 
 
+def test_the_first_failure_of_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    sources = [
+        of_command("errors=echo 'no log' >&2; exit 3 # {group}")[2],
+        of_command("queue=echo hi # {group}")[2],
+        of_prometheus("http://127.0.0.1:1/m", "http://127.0.0.1:1/m", "foo_total"),
+    ]
+    for source in sources * 2:
+        assert source() == (None, None)
+    assert capsys.readouterr().err.splitlines() == [
+        f"heapwright: warning: {name}: no number of the control: {why}. Further failures of {name} are not shown"
+        for name, why in (
+            ("errors", "exit status 3: no log"),
+            ("queue", "the command printed 'hi'"),
+            ("foo_total", "http://127.0.0.1:1/m cannot be read: Connection refused"),
+        )
+    ]
+
+
+def test_the_end_of_a_groups_last_instance_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sleeper() as process:
+        gone = str(process.pid)
+        process.kill()
+    header = Header([str(os.getpid())], [gone], 0.01, False)
+    with SampleFile(tmp_path / "canary.jsonl", header) as file:
+        take_samples(file, header, {}, lambda samples: len(samples) == 3)
+    assert capsys.readouterr().err == (
+        f"heapwright: warning: all instances of the treatment have ended ({gone}): readings without them compare"
+        " nothing\n"
+    )
+
+
 def test_a_command_of_number_cannot_end_the_canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_command("x=printf '\\377' # {group}")[2]() == (None, None)
     monkeypatch.setattr("heapwright.canary.sources.TIMEOUT_S", 0.3)

@@ -59,6 +59,20 @@ def test_another_output_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.warnings == []
 
 
+@pytest.mark.parametrize("who_fails", ["c", "ac"])
+def test_errors_of_a_load_are_told_and_never_only_a_candidates(who_fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = FakeProgram(lambda who, _: outcome(load_errors=5.0 * (who in who_fails), load_operations=10.0))
+    found = compare(program, monkeypatch)
+    if who_fails == "c":
+        why = "its load had 5 errors in 10 operations (50%), and the loads of the reference had none"
+        assert [row.failure for row in found.rows] == ["", "", why]
+        assert found.warnings == []
+    else:
+        assert [row.failure for row in found.rows] == ["", "", ""]
+        text = "had 40 errors in 80 operations (50%): an operation that fails may take less memory and time."
+        assert found.warnings == [f"The load under a {text}", f"The load under c {text}"]
+
+
 def test_an_output_that_changes_by_itself_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 

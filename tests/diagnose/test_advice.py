@@ -65,7 +65,7 @@ def test_python_is_trimmed_without_a_debugger() -> None:
     trimmable = SERVICE._replace(free=400 * MIB, free_pages=300 * MIB, trimmable=300 * MIB)
     assert "an instance that may fail: gdb" in advise(trimmable).steps[0]
     assert "set language c" in advise(trimmable).steps[0]  # gdb takes the cast for an error in a Go program
-    python = advise(trimmable._replace(runtime="CPython 3.11", runtime_resident=9 * MIB))
+    python = advise(trimmable._replace(runtime="CPython 3.11", trimmable_in_python=150 * MIB))
     assert python.steps[0] == "malloc_trim(0) at idle times (in Python: ctypes.CDLL(None).malloc_trim(0))"
 
 

@@ -225,6 +225,7 @@ def test_wrong_arguments_are_refused() -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert heapwright().returncode == 2
     assert heapwright("1", "--watch", "never").returncode == 2
+    assert "--watch took 4711 as its seconds" in heapwright("--watch", "4711").stderr
 
 
 def test_a_full_disk_is_one_line() -> None:

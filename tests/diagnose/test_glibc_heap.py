@@ -173,6 +173,16 @@ def test_process_of_another_user_is_refused(program: Build) -> None:
         assert "belongs to user root and may not be read" in done.stderr
 
 
+def test_root_without_the_capability_is_not_told_to_be_root(program: Build) -> None:
+    needs.root("drop a capability")
+    words = [needs.command("setpriv"), "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
+    with running(program("fragments"), "1", "1") as fragments:
+        words += [str(native_program("heapwright-diagnose")), str(fragments.process.pid)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "root lacks CAP_SYS_PTRACE here" in done.stderr
+
+
 def test_interpreter_has_glibc_heap_too() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], stdout=-1) as p:
         assert p.stdout is not None

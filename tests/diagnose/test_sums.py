@@ -78,6 +78,20 @@ def test_the_managed_heap_is_that_of_the_processes_with_this_runtime() -> None:
     assert (whole.figures.managed, whole.figures.managed_resident) == ("go", 100 * MIB)
 
 
+def test_the_trim_is_that_of_the_process_with_the_free_memory() -> None:
+    """A Python program that waits for a service in C++ does not make calls in it."""
+    runtime = {"name": "CPython 3.11", "resident_bytes": 2 * MIB}
+    much = {**HEAP, "trimmable_bytes": 20 * MIB}
+    little = {**HEAP, "releasable_bytes": 2 * MIB, "free_pages_bytes": MIB, "trimmable_bytes": MIB}
+    for in_python, in_service, hint in ((little, much, "gdb -p PID"), (much, little, "in Python")):
+        python = process(1, "glibc 2.36", in_python)
+        figures = figures_of("glibc 2.36", python.division, in_python, runtime)
+        python = Diagnosis(python.json, python.division, figures, advise(figures))
+        whole = sum_processes([python, process(2, "glibc 2.36", in_service)])
+        assert whole.figures.runtime == "CPython 3.11"
+        assert hint in whole.advice.steps[0]
+
+
 @pytest.mark.parametrize("count", [8, 9, 20])
 def test_size_classes_that_are_not_shown_are_counted(count: int) -> None:
     classes = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pytest
 from heapwright.diagnose.target import find_target
 from heapwright.errors import HeapwrightError, UsageError
 from tests import needs
+from tests.processes import wait_for
 
 ID = "3f2a9c81d0b7" + 52 * "4"
 
@@ -81,6 +83,21 @@ def test_the_name_of_a_container_names_its_processes(tmp_path: Path, monkeypatch
         engine.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         assert find_target("hw-test-shop").pids == pids
+
+
+def test_the_path_of_a_program_names_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "hw-test-service"
+    shutil.copy("/bin/sleep", program)
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen([program, "600"]) as running:
+        try:
+            wait_for(lambda: Path(f"/proc/{running.pid}/exe").readlink() == program)
+            for name in (str(program), "./hw-test-service"):
+                assert find_target(name).pids == [running.pid]
+            program.unlink()  # as an update of the program does
+            assert find_target(str(program)).pids == [running.pid]
+        finally:
+            running.kill()
 
 
 @pytest.mark.parametrize("name", ["", " ", "0::", "1:name=systemd:"])

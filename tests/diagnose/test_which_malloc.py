@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.allocators.registry import find_allocators, glibc_version
+from heapwright.diagnose.environment import read_environment
 from heapwright.diagnose.which_malloc import which_malloc
 from heapwright.trace.record import recording_environment
 from heapwright.trace.sampling import Sampling
@@ -67,6 +68,16 @@ def test_the_advice_keeps_the_settings_of_the_process() -> None:
     assert "dirty_decay_ms:0 added to MALLOC_CONF" in sum_processes(found).advice.steps[1]
 
 
+def test_all_tunables_of_the_process_are_read() -> None:
+    """glibc 2.36 divides them by NULs in the memory that the kernel shows as the environment."""
+    tunables = "glibc.malloc.arena_max=16:glibc.malloc.tcache_count=0:glibc.malloc.perturb=0"
+    with waiting("cat", GLIBC_TUNABLES=tunables, HW_LAST="x=y") as pid:
+        found = read_environment(pid)
+    assert found is not None
+    assert (found["GLIBC_TUNABLES"], found["HW_LAST"]) == (tunables, "x=y")
+    assert not any(name.startswith("glibc.") for name in found)
+
+
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(rate=8)], ids=["all", "sample"])
 def test_a_recorder_is_no_malloc_of_its_own(sampling: Sampling, tmp_path: Path) -> None:
     with waiting("cat", **recording_environment(tmp_path, None, True, {}, sampling)) as pid:
@@ -98,6 +109,19 @@ def test_a_malloc_in_the_program_is_named(static: bool, tmp_path: Path) -> None:
     else:
         assert found.name == "unknown"
         assert "defined in the program" in found.evidence
+
+
+@pytest.mark.parametrize("options", [[], ["-static"]], ids=["dynamic", "static"])
+def test_the_malloc_of_musl_is_named(options: list[str], tmp_path: Path) -> None:
+    source = tmp_path / "echo.c"
+    source.write_text(
+        "#include <stdlib.h>\n#include <unistd.h>\nint main(void) { char *p = malloc(9);"
+        " while (read(0, p, 1) == 1) if (write(1, p, 1) != 1) return 1; free(p); return 0; }\n"
+    )
+    built = tmp_path / "echo"
+    subprocess.run([needs.command("musl-gcc"), "-O0", *options, "-o", built, source], check=True)
+    with waiting(built) as pid:
+        assert which_malloc(pid).name == "musl"
 
 
 GO = """package main

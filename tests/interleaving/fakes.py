@@ -15,9 +15,9 @@ from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
 
-def outcome(digest: str = "same", failure: str = "") -> Outcome:
-    """A run that took half a second."""
-    metrics: dict[str, float | None] = {**dict.fromkeys(NUMERIC), "wall_s": 0.5, "cpu_s": 0.4}
+def outcome(digest: str = "same", failure: str = "", **more: float) -> Outcome:
+    """A run that took half a second; `more` are further metrics."""
+    metrics: dict[str, float | None] = {**dict.fromkeys(NUMERIC), "wall_s": 0.5, "cpu_s": 0.4, **more}
     return Outcome(Run(metrics, int(bool(failure)), False, digest, "fake"), digest, failure)
 
 

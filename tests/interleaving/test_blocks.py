@@ -93,6 +93,16 @@ def test_another_output_is_a_failure() -> None:
     assert {(r.config, r.failure) for r in runs if r.failure} == {(4, "its output differs from the default's")}
 
 
+def test_errors_of_a_load_are_a_failure_if_the_default_has_none() -> None:
+    program = FakeProgram(lambda who, _: outcome(load_errors=float(who == "4"), load_operations=50.0))
+    made = blocks(program)
+    made.measure("calibrate", 0, CONFIGS[:1], INPUTS)
+    runs = made.measure("search", 0, CONFIGS, INPUTS)
+    assert {(r.config, r.failure) for r in runs if r.failure} == {
+        (4, "its load had 1 error in 50 operations (2%), and the loads of the default had none")
+    }
+
+
 def test_an_output_that_changes_by_itself_is_not_compared() -> None:
     program = FakeProgram(lambda _, count: outcome(str(count)))
     made = blocks(program)

@@ -29,6 +29,19 @@ def test_inputs_are_independent() -> None:
     assert outputs.changed("b", "2")
 
 
+def test_errors_of_a_load_count_while_the_reference_has_none() -> None:
+    outputs = OutputCheck()
+    failed = {"load_errors": 7.0, "load_operations": 10.0}
+    assert outputs.difference("a", "", failed, "the default") == "", "no run of the reference is known yet"
+    outputs.learn("a", "", {"load_errors": 0.0, "load_operations": 10.0})
+    assert outputs.difference("a", "", {"load_errors": 0.0}, "the default") == ""
+    assert outputs.difference("a", "", failed, "the default") == (
+        "its load had 7 errors in 10 operations (70%), and the loads of the default had none"
+    )
+    outputs.learn("a", "", {"load_errors": 1.0, "load_operations": 10.0})
+    assert outputs.difference("a", "", failed, "the default") == ""
+
+
 def test_outputs_are_not_checked_without_a_digest_or_a_reference() -> None:
     outputs = OutputCheck()
     assert not outputs.changed("a", "1")

@@ -226,7 +226,7 @@ def test_the_probe_names_back_ends() -> None:
 
 
 def test_temporary_files_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))  # type: ignore[attr-defined]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     sh("true")
     with pytest.raises(HeapwrightError):
         run_metered(["no-such-program"], PLAIN)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,23 @@ def test_the_wrapper_passes_words_and_status_on(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (7, b"a b||$x|")
 
 
+OWN = {"MYCFG": "it's $1", "a.b": "x y", "GLIBC_TUNABLES": "glibc.rtld.nns=5"}
+NAMES = "MYCFG", "GLIBC_TUNABLES", "a.b"
+SHOW = [sys.executable, "-c", f"import os; print(*(os.environ.get(n, '') for n in {NAMES}), sep='|', end='')"]
+
+
+def test_without_arguments_the_wrapper_sets_the_workloads_variables(tmp_path: Path) -> None:
+    """The settings are added to them. Another command gets the settings alone."""
+    path = tmp_path / "wrapper"
+    path.write_text(render_config(TUNED, "shell", SHOW, CLAIM, own=OWN) + "\n")
+    path.chmod(0o755)
+    ours, env = "glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0", {"PATH": os.environ["PATH"]}
+    out = subprocess.run([path], env=env, capture_output=True, text=True, check=True).stdout
+    assert out == f"it's $1|glibc.rtld.nns=5:{ours}|x y"
+    out = subprocess.run([path, *SHOW], env=env, capture_output=True, text=True, check=True).stdout
+    assert out == f"|{ours}|"
+
+
 def test_other_settings_in_the_same_variable_stay(tmp_path: Path) -> None:
     path = wrapper(tmp_path, TUNED, ["printenv", "GLIBC_TUNABLES"])
     ours = "glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0"
@@ -178,6 +196,17 @@ def test_a_batch_script_works_from_any_directory(tmp_path: Path) -> None:
         script = render_config(TUNED, "slurm", ["pwd"], CLAIM, str(cwd))
         out = subprocess.run(["bash", "-c", script], env=env, capture_output=True, check=True, cwd="/").stdout.decode()
         assert out == f"{seen}\n"
+
+
+@needs.with_command("bash")
+def test_a_batch_script_sets_the_workloads_variables(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    srun.chmod(0o755)
+    script = render_config(TUNED, "slurm", SHOW, CLAIM, own=OWN)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    out = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+    assert out == "it's $1|glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0|x y"
 
 
 # systemd

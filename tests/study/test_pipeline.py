@@ -148,6 +148,13 @@ def test_a_changed_output_is_infeasible(tuning: Callable[..., Tuning]) -> None:
     assert {e.reason for e in bad} == {"its output differs from the default's"}
 
 
+def test_errors_of_the_load_are_told(tuning: Callable[..., Tuning]) -> None:
+    study = tuning(World(extra={"load_errors": 5.0, "load_operations": 10.0}), options=SHORT)
+    view = study.go()
+    assert any("The load of the default had" in n for n in study.notes.notes)
+    assert any("The load of the default had" in w and "(50%)" in w for w in view.warnings)
+
+
 def test_an_output_that_changes_by_itself_is_not_compared(tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(prints=lambda _s, n: f"at {n} o'clock"), options=SHORT)
     view = study.go()

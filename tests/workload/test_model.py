@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.errors import UsageError
-from heapwright.workload.model import Input, Output, Server, from_identity, load_workload
+from heapwright.workload.model import Input, Output, Server, first_command, from_identity, load_workload
 from heapwright.workload.model import from_command as bare
 
 FULL = """\
@@ -155,7 +155,7 @@ MISTAKES = {
     "number in the command": ('"cat"', "5", r"w\.toml:2: command: expected `str`, got `int`"),
     "no such folder": ('cwd = "data"', 'cwd = "date"', r"w\.toml:3: cwd: no such directory: .*/date"),
     "negative timeout": ("2.5", "-1", r"w\.toml:4: timeout: must be from 0 to 1e9 seconds"),
-    "timeout in words": ("2.5", '"soon"', r"w\.toml:4: timeout: expected `float`, got `str`"),
+    "timeout in words": ("2.5", '"soon"', r"w\.toml:4: timeout: expected a number of seconds, got `str`"),
     "success in words": ("[0, 3]", '["ok"]', r"w\.toml:5: success: expected `int`, got `str`"),
     "success never": ("[0, 3]", "[]", r"w\.toml:5: success: is empty"),
     "no such stdin": ("data/in.txt", "in.txt", r"w\.toml:6: stdin: no such file: in\.txt"),
@@ -167,6 +167,8 @@ MISTAKES = {
         r"w\.toml:13: output\.files: compare = 'files' needs",
     ),
     "no comparer": ('command = ["cmp", "{reference}", "{output}"]', "", r"w\.toml:1[34]: output\.command: .* needs"),
+    "idle time in words": (LOAD, LOAD + '\nidle = "5s"', r"server\.idle: expected a number of seconds, got `str`"),
+    "port misspelt": (LOAD, LOAD + "\nready_prt = 1", r"unknown key 'server\.ready_prt' did you mean 'ready_port'\?"),
     "server without load": ('load = ["sleep", "0"]\n', "", r"w\.toml:18: server\.load: is empty; give"),
     "load and phases": (
         'stop = "SIGINT"',
@@ -282,3 +284,22 @@ def test_a_prefix_is_part_of_what_a_study_is_of(tmp_path: Path) -> None:
     assert "prefix" not in whole.identity()
     path.write_text('command = ["true"]\n[prefix]\nseconds = 2\n')
     assert load_workload(path).identity() == whole.identity() | {"prefix": {"seconds": 2.0, "output": ""}}
+
+
+def test_the_command_of_a_study_is_that_of_its_first_input(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(
+        'command = ["true", "{args}", "last"]\n[env]\nA = "1"\nB = "1"\n'
+        '[[input]]\nname = "one"\nargs = ["x y"]\nenv = {B = "2"}\n[[input]]\nname = "two"\n'
+    )
+    identity = load_workload(tmp_path / "w.toml").identity()
+    assert first_command(identity) == (["true", "x y", "last"], {"A": "1", "B": "2"})
+
+
+@pytest.mark.parametrize("name", ["TERM", "term", "SIGTERM"])
+def test_the_stop_signal_has_its_name_with_or_without_sig(name: str, tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(
+        f'command = ["true"]\n[server]\nready_port = 1\nload = ["true"]\nstop = "{name}"\n'
+    )
+    server = load_workload(tmp_path / "w.toml").file.server
+    assert server is not None
+    assert server.stop == "SIGTERM"

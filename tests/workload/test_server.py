@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from heapwright.measure.meter import MeterOptions
+from heapwright.measure.meter import Run as MeteredRun
+from heapwright.metrics import NUMERIC
 from heapwright.workload import server as server_module
 from heapwright.workload.execute import Executor, Outcome, advice
 from heapwright.workload.load_metrics import LoadMetrics
@@ -152,6 +154,23 @@ def test_a_server_that_ends_during_the_load_fails(run: Run) -> None:
         "the load command failed with status 7: no route"
     )
     assert run(ready(load=crash)).failure == "", "a load may end the server at last"
+
+
+def test_the_peak_is_at_least_the_idle_memory_and_rates_are_over_the_loads_time() -> None:
+    """The kernel's peak lags behind the sum over mappings, because it counts pages in batches."""
+    measured = {"wall_s": 9.0, "peak_rss_bytes": 100.0, "returned_bytes": 50.0, "release_rate": 50 / 9}
+    run = MeteredRun(dict.fromkeys(NUMERIC) | measured, 0, False, "", "fake")
+    for idle, peak in ((120.0, 120.0), (80.0, 100.0), (None, 100.0)):
+        found = server_module._with_load(run, server_module._Load(wall_s=2.0, idle_bytes=idle), ready()).metrics
+        assert (found["peak_rss_bytes"], found["release_rate"]) == (peak, 25.0)
+
+
+def test_a_server_that_ends_before_its_last_load_fails(run: Run) -> None:
+    """The load may not notice: its tool only counts errors, or it asks rarely."""
+    code = "import time\nopen('up', 'w').close()\ntime.sleep(0.3)\n"
+    for how in (Server(load=["sleep", "2"]), Server(phase=[LoadPhase(["true"]), LoadPhase(pause=2.0)])):
+        how.ready = ["test", "-e", "up"]
+        assert run(how, code=code).failure == "ended during the load"
 
 
 def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

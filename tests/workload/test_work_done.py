@@ -6,12 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, replacement_metrics
+from heapwright.workload.work_done import (
+    fixed_time_sentence,
+    fixed_time_warning,
+    load_errors_warning,
+    replacement_metrics,
+)
 
 
 def runs(*found: tuple[float | None, float], errors: tuple[float, ...] = ()) -> list[dict[str, float | None]]:
     failed = dict(enumerate(errors))
     return [{"load_operations": n, "wall_s": wall, "load_errors": failed.get(i)} for i, (n, wall) in enumerate(found)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        ((0, 0), ""),
+        ((), ""),
+        ((20, 0), " under exgen had 20 errors in 2,000 operations (1%)"),
+        ((1000, 1000), " under exgen had 2,000 errors in 2,000 operations (100%)"),
+        ((5000, 0), " under exgen had 5,000 errors in 2,000 operations"),
+    ],
+)
+def test_errors_of_a_load_are_told_with_their_share(errors: tuple[float, ...], text: str) -> None:
+    warning = load_errors_warning(runs((1000, 2.0), (1000, 2.1), errors=errors), " under exgen")
+    assert warning == (f"The load{text}: an operation that fails may take less memory and time." if text else "")
 
 
 def test_work_that_differs_in_the_same_time() -> None:

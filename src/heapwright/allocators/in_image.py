@@ -61,6 +61,22 @@ def lacking_parts(platform: str, libraries: Mapping[str, str]) -> list[str]:
     return [part for part in needed if part.startswith("lib") and part not in libraries]
 
 
+def not_in_image(platform: str, libraries: Mapping[str, str]) -> dict[str, str]:
+    """Return why glibc cannot be chosen in an image with musl, and ours not in one that lacks parts of glibc.
+
+    Args:
+        platform: of the image.
+        libraries: file name of a shared library → path in the image.
+    """
+    if platform.endswith("-musl"):
+        return {"glibc": "the image has musl, whose own malloc is the default and has no settings"}
+    lacking = lacking_parts(platform, libraries)
+    why = f"the image lacks {' and '.join(lacking)}, parts of glibc that heapwright's libraries need"
+    if "libc.so.6" not in libraries:
+        why = "the image has no libc.so.6, so its programs are static, and nothing can be preloaded into them"
+    return dict.fromkeys(("exgen", "reaper"), why) if lacking else {}
+
+
 def check_parts(platform: str, libraries: Mapping[str, str]) -> None:
     """Fail if an image lacks a part of glibc that our libraries need (`lacking_parts`).
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.takeover import Bindings, bindings, takeover_failure, watch_environment
 from heapwright.errors import HeapwrightError
+from heapwright.files import scratch_folder
 
 _SECONDS = 20.0
 
@@ -73,7 +73,7 @@ def check_loaded(allocator: Allocator, program: str, env: Mapping[str, str]) -> 
     """
     if not allocator.preload:
         return
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        bound = trace_bindings(program, env, Path(folder))
+    with scratch_folder() as folder:
+        bound = trace_bindings(program, env, folder)
     if bound and (why := takeover_failure(allocator.library or "", program, bound)):
         raise HeapwrightError(f"{allocator.name} is {why}")

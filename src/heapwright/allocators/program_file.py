@@ -118,6 +118,7 @@ class MappedFile(NamedTuple):
             or empty.
         go: whether it was made by the Go compiler.
         bits: 32 or 64.
+        musl: whether it is the library musl, or has the names of its malloc's functions, unless these are stripped.
     """
 
     defines_malloc: bool
@@ -128,8 +129,11 @@ class MappedFile(NamedTuple):
     glibc: str
     go: bool
     bits: int
+    musl: bool = False
 
 
+# A text of musl's dynamic linker, and functions of its two mallocs.
+_MUSL = (b"musl libc (", b"\0__malloc_donate\0", b"\0__malloc_alloc_meta\0")
 _BANNER = re.compile(rb"GNU C Library [^\0]{0,100}release version (\d+\.\d+)")
 
 
@@ -157,6 +161,7 @@ def read_mapped(path: Path) -> MappedFile | None:
                 glibc=banner[1].decode() if banner else "?" if malloc else "",
                 go=any(b"Go\0\0" in note for note in notes),
                 bits=64,
+                musl=any(data.find(text) >= 0 for text in _MUSL),
             )
     except (OSError, ValueError, OverflowError, IndexError, struct.error):
         return None

@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +14,7 @@ import msgspec
 from heapwright.api.results import AllocatorResult, ComparisonResult, Measurement, ReplayResult
 from heapwright.api.study import Study, open_study
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
+from heapwright.files import scratch_folder
 from heapwright.interleaving.stats import Ratio, Summary
 
 
@@ -246,8 +245,8 @@ def _verb(
             raise UsageError(f"{text!r} has a null byte", "leave it out")
     if wrong := [name for name in env or {} if not name or "=" in name]:
         raise UsageError(f"'{wrong[0]}' is not the name of a variable", "a name has no '='")
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        out = Path(folder) / "out.json"
+    with scratch_folder() as folder:
+        out = folder / "out.json"
         line = [sys.executable, "-m", "heapwright.cli.main", verb, "--quiet", "--json", str(out), *words]
         line += ["--", *command] if command is not None else []
         done = subprocess.run(

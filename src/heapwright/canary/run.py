@@ -14,6 +14,7 @@ from heapwright.canary.instances import InstanceReading, first_starts, read_inst
 from heapwright.canary.judge import CanaryResult, judge_number
 from heapwright.canary.samples import Header, InstancesSample, SampleFile
 from heapwright.canary.sources import Source
+from heapwright.terminal_text import warn
 
 CLAIMS = ("lower", "higher", "same")
 LABELS = {MEMORY: "memory", CPU: "CPU", FAULTS: "page faults"}
@@ -91,6 +92,22 @@ def starts_of(header: Header, samples: list[InstancesSample]) -> dict[str, float
     }
 
 
+def _tell_down(header: Header, sample: InstancesSample, told: set[str]) -> None:
+    """Warn, once for each group, that no instance of it runs.
+
+    Args:
+        header: of the canary.
+        sample: the last one.
+        told: the groups of which a warning was given; it grows.
+    """
+    groups = (("control", header.control, sample.control), ("treatment", header.treatment, sample.treatment))
+    for group, names, rows in groups:
+        if group not in told and not any(rows):
+            told.add(group)
+            end = "have ended" if all(name.isdecimal() for name in names) else "are down"
+            warn(f"all instances of the {group} {end} ({', '.join(names)}): readings without them compare nothing")
+
+
 def take_samples(
     file: SampleFile,
     header: Header,
@@ -112,6 +129,7 @@ def take_samples(
     """
     samples = list(file.before)
     started = starts_of(header, samples)
+    told: set[str] = set()
 
     def read(name: str) -> InstanceReading | None:
         found = read_instance(name, header.proportional, started.get(name))
@@ -132,6 +150,7 @@ def take_samples(
                 sample.numbers = {name: answer.result() for name, answer in asked.items()}
                 file.add(sample)
                 samples.append(sample)
+                _tell_down(header, sample, told)
                 if until(samples):
                     break
                 due = max(due + header.every_s, time.monotonic())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import math
+import os
 import re
 import subprocess
 import tempfile
@@ -12,13 +13,34 @@ import urllib.request
 from collections.abc import Callable
 
 from heapwright.errors import UsageError
-from heapwright.measure.process_group import run_group
+from heapwright.measure.process_group import describe_exit_status, run_group
+from heapwright.terminal_text import warn
+from heapwright.workload.last_line import TAIL_BYTES, last_line
 
 TIMEOUT_S = 10
 _MAX_PRINTED = 4096  # bytes of the output of a command
+_MAX_SHOWN = 60  # characters of it in a message
 _SAMPLE = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+(?P<value>\S+)(?:\s+\S+)?\s*$")
 
 Source = Callable[[], tuple[float | None, float | None]]
+
+
+class _FirstFailure:
+    """Warns of the first failure of a source; a service that is down for hours would fill the terminal otherwise.
+
+    Args:
+        name: of the number.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._told = False
+
+    def tell(self, group: str, why: str) -> None:
+        """Warn that a group has no number, unless an earlier failure was told."""
+        if not self._told:
+            self._told = True
+            warn(f"{self._name}: no number of the {group}: {why}. Further failures of {self._name} are not shown")
 
 
 def of_command(text: str) -> tuple[str, str, Source]:
@@ -35,17 +57,30 @@ def of_command(text: str) -> tuple[str, str, Source]:
     if "{group}" not in command:
         raise UsageError(f"--number {name}: the command has no {{group}}", "it is replaced by control or treatment")
 
+    failure = _FirstFailure(name)
+
     def ask(group: str) -> float | None:
         words = ["/bin/sh", "-c", command.replace("{group}", group)]
-        nothing = subprocess.DEVNULL
+        value, why = None, ""
         try:
-            with tempfile.TemporaryFile() as printed:
-                status = run_group(words, TIMEOUT_S, stdin=nothing, stdout=printed, stderr=nothing)
-                printed.seek(0)
-                text = printed.read(_MAX_PRINTED).decode(errors="replace")
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return _number(text) if status == 0 else None
+            with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
+                status = run_group(words, TIMEOUT_S, stdin=subprocess.DEVNULL, stdout=printed, stderr=complaints)
+                if status:
+                    complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - TAIL_BYTES))
+                    last = last_line(complaints.read().decode(errors="replace"))
+                    why = describe_exit_status(status) + (f": {last}" if last else "")
+                else:
+                    printed.seek(0)
+                    text = printed.read(_MAX_PRINTED).decode(errors="replace").strip()
+                    value = _number(text)
+                    why = f"the command printed '{text[:_MAX_SHOWN]}'" if value is None else ""
+        except OSError as error:
+            why = f"the command does not start: {error}"
+        except subprocess.TimeoutExpired:
+            why = f"the command did not end within {TIMEOUT_S} s"
+        if why:
+            failure.tell(group, why)
+        return value
 
     return name, command, lambda: (ask("control"), ask("treatment"))
 
@@ -60,13 +95,18 @@ def of_prometheus(control: str, treatment: str, series: str) -> Source:
     """
     before: dict[str, tuple[float, float]] = {}  # by group
     counter = series.endswith(("_total", "_sum", "_count"))
+    failure = _FirstFailure(series)
 
     def ask(group: str, url: str) -> float | None:
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
                 value = sum_of_series(answer.read().decode(errors="replace"), series)
-        except (OSError, ValueError, http.client.HTTPException):  # it may restart during the answer
+        except (OSError, ValueError, http.client.HTTPException) as error:  # it may restart during the answer
+            reason = getattr(error, "reason", error)
+            failure.tell(group, f"{url} cannot be read: {getattr(reason, 'strerror', None) or reason}")
             return None
+        if value is None:
+            failure.tell(group, f"{url} has no number of this series")
         if value is None or not counter:
             return value
         now = time.monotonic()

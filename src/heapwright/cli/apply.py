@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.study.load import load_view
     from heapwright.study.take_effect import library_trouble
     from heapwright.study.view import MET
+    from heapwright.workload.model import first_command
 
     container = opened_container(args)
     if container is not None and not args.check:
@@ -90,17 +91,18 @@ def run(args: argparse.Namespace) -> int:
     config, claim = config_of(view, pick), pick.claim if pick else view.claim
     if args.check:
         return _check(args, view, config, container)
-    command, cwd = view.command, str(view.workload.get("cwd") or "")
+    cwd = str(view.workload.get("cwd") or "")
+    command, own = first_command({"command": view.command, **view.workload})
     if view.recordings is not None:  # the command of the recorded program is not known
-        command, cwd = [], ""
+        command, own, cwd = [], {}, ""
     if sys.stdout.isatty():  # a terminal must not obey control characters; a file or a pipe gets the exact text
         shown = {name: visible(value) for name, value in config.env.items()}
         config, command = dataclasses.replace(config, env=shown), [visible(word) for word in command]
-        cwd = visible(cwd)
+        cwd, own = visible(cwd), {visible(name): visible(value) for name, value in own.items()}
     platform = str(view.host.get("image_platform") or "") or None
     if command and not platform and are_forbidden(config.env) and (why := library_trouble(command[0])):
         warn(why)
-    text = render_config(config, args.fmt, command, claim, "" if platform else cwd, platform)
+    text = render_config(config, args.fmt, command, claim, "" if platform else cwd, platform, own)
     print(visible(text, "\n") if sys.stdout.isatty() else text, flush=True)
     for r in pick.requirements if pick else []:
         if r.state != "kept":

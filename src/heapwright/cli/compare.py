@@ -139,6 +139,8 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     if args.cluster and workload.file.output.compare == "command":  # each worker would have a reference of its own
         raise UsageError("compare --cluster cannot compare outputs by a command", "leave out --cluster")
     from heapwright.allocators.embedded import find_embedded
+    from heapwright.allocators.in_image import not_in_image
+    from heapwright.allocators.registry import OURS
     from heapwright.comparison.bench import repeated
     from heapwright.comparison.compare import Comparer
     from heapwright.measure.meter import least_intrusive_backend, needs_pss, stops_for_massif
@@ -155,6 +157,10 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     refuse_unmeasured(workload, metrics)
     embedded = find_embedded(workload.program(workload.inputs[0]))
     allocators = chosen_allocators(args.allocators, repeats=True, embedded=embedded, container=workload.container)
+    if workload.container is not None and not args.allocators:
+        left_out = not_in_image(workload.container.image.platform, workload.container.image.libraries)
+        if why := left_out.get(OURS[0]):
+            warn(f"{' and '.join(name for name in OURS if name in left_out)} are not compared: {why}")
     if recorded is not None:
         refuse_unreplayable(metrics)
         allocators = _replayed(allocators, recorded[0], named=bool(args.allocators))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from heapwright.cli.common import add_output_options, seconds, write_json
 from heapwright.cli.output_files import output_file
-from heapwright.errors import HeapwrightError
+from heapwright.errors import HeapwrightError, UsageError
 from heapwright.terminal_text import console, warn
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument(
         "targets",
-        nargs="+",
+        nargs="*",
         metavar="PID|NAME",
-        help="a process id; the name of a container, of a systemd unit, or of a program that one process runs;"
+        help="a process id; the name of a container, of a systemd unit, or the name or path of a program that one"
+        " process runs;"
         " several are added together",
     )
     parser.add_argument(
@@ -65,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb."""
     from heapwright.diagnose.target import find_target
 
+    if not args.targets:
+        taken = f"--watch took {args.watch:g} as its seconds, and " if args.watch else ""
+        raise UsageError(f"{taken}no process is named", "name it first: heapwright diagnose PID|NAME --watch")
     targets = {name: find_target(name) for name in dict.fromkeys(args.targets)}
     if len(targets) > 1:
         targets = _that_exist(targets)

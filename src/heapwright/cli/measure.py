@@ -93,10 +93,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, workload: Workload) -> int:
-    import tempfile
     from dataclasses import replace
     from pathlib import Path
 
+    from heapwright.files import scratch_folder
     from heapwright.measure.meter import SERIES_POINTS
     from heapwright.workload.execute import Executor
 
@@ -120,7 +120,7 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
     try:
         with (
             Path(os.devnull).open("wb") as nowhere,
-            tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
+            scratch_folder() as folder,
         ):
             executor = Executor(workload, options, Path(folder) / "references")
             for input_ in inputs:
@@ -184,7 +184,7 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
     """
     from dataclasses import replace
 
-    from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
+    from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, load_errors_warning
 
     runs = {name: [o.run for o in found] for name, found in outcomes.items()}
     for warning in dict.fromkeys(w for found in runs.values() for r in found for w in r.warnings):
@@ -196,7 +196,8 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         )
     if workload.file.server is not None:
         inputs = [[r.metrics for r in _succeeded(found)] for found in outcomes.values()]
-        for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs)]):
+        errors = load_errors_warning(run for of_input in inputs for run in of_input)
+        for text in filter(None, [fixed_time_sentence(inputs) or fixed_time_warning(inputs), errors]):
             warn(text)
     for name, found in outcomes.items():
         on = f" on input '{name}'" if len(workload.inputs) > 1 else ""

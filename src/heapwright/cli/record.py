@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from heapwright.cli.common import (
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import duration
 from heapwright.errors import UsageError
+from heapwright.files import scratch_folder
 from heapwright.platforms import PLATFORMS
 from heapwright.terminal_text import counted, say, warn
 
@@ -269,8 +269,8 @@ def _record(args: argparse.Namespace) -> RecordedCommand:
             return record(workload.command(input_), *how, stdin=named, sampling=sampling)
         workload = with_stdin(workload, str(named or ""))
     options = MeterOptions(backend="poll", timeout=workload.file.timeout)
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        executor = Executor(workload, options, Path(folder) / "references", forward=sys.stdout.buffer)
+    with scratch_folder() as folder:
+        executor = Executor(workload, options, folder / "references", forward=sys.stdout.buffer)
         return record_workload(executor, input_, *how, sampling=sampling)
 
 

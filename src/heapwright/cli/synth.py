@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from heapwright.cli.common import add_output_options, write_json
 from heapwright.cli.measuring_options import add_measuring_options
 from heapwright.cli.output_files import regular_file
 from heapwright.cli.replay import add_replay_options
+from heapwright.files import scratch_folder
 from heapwright.terminal_text import counted, tell, warn
 
 _EPILOG = """\
@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int:
             mib = made.peak_live_bytes / 2**20
             tell(f"{args.output}: {counted(made.events, 'event')}, peak live {mib:.1f} MiB")
         return 0
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        args.trace = Path(folder) / "synthetic.hwt"
+    with scratch_folder() as folder:
+        args.trace = folder / "synthetic.hwt"
         synthesise(model, args.trace, args.seed, args.scale, args.time_scale)
         args.json_extra = {**about, "trace": None}
         return replay.run(args)
@@ -117,8 +117,8 @@ def _run_sample(args: argparse.Namespace) -> int:
             f"{args.model} is a trace, which cannot be scaled", "fit a model to it, and give synth the model"
         )
     about = {"model": None, "sample_trace": str(args.model), "seed": args.seed}
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        args.trace = args.output or Path(folder) / "complete.hwt"
+    with scratch_folder() as folder:
+        args.trace = args.output or folder / "complete.hwt"
         made, warning = expand_sample(args.model, args.trace, args.seed)
         if warning:
             warn(warning)

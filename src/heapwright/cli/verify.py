@@ -25,7 +25,7 @@ from heapwright.cli.durations import duration, percentage
 from heapwright.cli.measuring_options import refuse_unmeasured
 from heapwright.cli.output_files import output_file
 from heapwright.errors import INTERRUPTED, NO_GAIN, UNDECIDED, HeapwrightError, UsageError
-from heapwright.files import write_whole
+from heapwright.files import scratch_folder, write_whole
 from heapwright.terminal_text import console, say, visible
 
 if TYPE_CHECKING:
@@ -190,7 +190,6 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
         studied: the study's workload; empty for a study of recordings. A command without such options gets its standard
             input, statuses of success, environment and the way in which outputs are compared.
     """
-    import tempfile
 
     import msgspec
 
@@ -219,9 +218,9 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
         )
     if args.prefix is not None:
         workload = with_prefix(workload, args.prefix)
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+    with scratch_folder() as folder:
         if args.stdin is not None:
-            taken = read_stdin(args, Path(folder))
+            taken = read_stdin(args, folder)
             workload = with_stdin(workload, str(taken.path) if taken else "")
         check_stdin(workload)
         yield workload
@@ -248,7 +247,6 @@ def _verified(
     Returns:
         The verdict, and all remarks for the user.
     """
-    import tempfile
 
     import msgspec
 
@@ -279,8 +277,8 @@ def _verified(
     if why:
         return refused(pick, why, options.objectives, predicted), notes
     limit = args.timeout or options.timeout or workload.file.timeout
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder, make_progress(quiet=args.quiet) as progress:
-        executor = Executor(workload, meter_options_of(options, limit), Path(folder) / "references")
+    with scratch_folder() as folder, make_progress(quiet=args.quiet) as progress:
+        executor = Executor(workload, meter_options_of(options, limit), folder / "references")
         found = verify(
             pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep, predicted
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.allocators.takeover import Bindings, deepbind_reason, judge_takeover, other_providers
 from heapwright.errors import HeapwrightError
+from heapwright.files import scratch_folder
 from heapwright.interleaving.binding_runs import run_with_bindings
 from heapwright.interleaving.configuration import DEFAULT
 from heapwright.interleaving.interleave import random_order, random_pad, run_batches
@@ -42,7 +42,7 @@ from heapwright.study.usual_error import prediction_interval
 from heapwright.trace.recordings import Recordings
 from heapwright.workload.execute import Executor, Outcome, advice, how_it_fails, time_limit
 from heapwright.workload.model import Input, Workload
-from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning
+from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, load_errors_warning
 
 _OWN = "its own malloc"  # shown where the name of the program's malloc is not known
 _REFERENCE_RUNS = 3  # of the reference with equal output, before another output counts as a failure
@@ -157,8 +157,8 @@ class Comparer:
             KeyboardInterrupt: the user stopped it before the first run that counts.
         """
         interrupted = False
-        with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-            self._executor = self._make_executor(Path(folder) / "references")
+        with scratch_folder() as folder:
+            self._executor = self._make_executor(folder / "references")
             if self.embedded is not None:
                 self._judge_by_embedded(self.embedded)
             usable = sum(not row.failure for row in self.rows)
@@ -301,13 +301,13 @@ class Comparer:
         if row.failure or not output:
             return
         if reference:
-            self._outputs.learn(input_.name, outcome.digest)
+            self._outputs.learn(input_.name, outcome.digest, outcome.run.metrics)
             return
-        while self._outputs.changed(input_.name, outcome.digest) and self._outputs.seen(input_.name) < _REFERENCE_RUNS:
+        done = input_.name, outcome.digest, outcome.run.metrics, "the reference"
+        while self._outputs.difference(*done) and self._outputs.seen(input_.name) < _REFERENCE_RUNS:
             again = self._executor.run(input_, self._environment(self.rows[0]))
             self._judge_outcome(self.rows[0], input_, again)
-        if self._outputs.changed(input_.name, outcome.digest):
-            row.failure = "its output differs from the reference's"
+        row.failure = self._outputs.difference(*done)
 
     def _round(self, number: int) -> Work:
         """Return a round: every allocator without a failure, on every input. A job's config is its row's index."""
@@ -374,6 +374,8 @@ class Comparer:
             for run in row.runs.values():
                 for text in run.warnings:
                     found[text] = None
+            if text := load_errors_warning((run.metrics for run in row.runs.values()), f" under {row.allocator.name}"):
+                found[text] = None
         return list(found)
 
     def _load_time(self) -> tuple[str, str]:

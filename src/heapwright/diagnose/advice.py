@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from heapwright.diagnose.environment import TUNABLES
 from heapwright.metrics import show_bytes
 
 MIB = 1 << 20
@@ -36,6 +37,7 @@ class AdviceFigures(NamedTuple):
         free: free memory that malloc keeps.
         free_pages: the part of `free` in whole pages.
         trimmable: the part of `free_pages` that glibc's malloc_trim(0) gives back.
+        trimmable_in_python: the part of `trimmable` in processes that run Python code.
         top: the part of `free_pages` at the ends of glibc's heaps, which trimming at free() reaches.
         arenas: number of glibc's arenas.
         in_arenas: the part of `free` in arenas of threads, without the main arena.
@@ -60,6 +62,7 @@ class AdviceFigures(NamedTuple):
     free: int = 0
     free_pages: int = 0
     trimmable: int = 0
+    trimmable_in_python: int = 0
     top: int = 0
     arenas: int = 0
     in_arenas: int = 0
@@ -103,7 +106,6 @@ _THRESHOLD = (
     "which makes free() trim the top of the heap",
 )
 _ARENAS = "MALLOC_ARENA_MAX", "glibc.malloc.arena_max", "2", "which lets threads share arenas"
-TUNABLES = "GLIBC_TUNABLES"
 _AT_EXIT = "which prints them at exit"
 # How to ask a malloc for its own figures, which cannot be read from outside, and a setting that can
 # help if they show free pages. Those of jemalloc are parts of one variable.
@@ -188,7 +190,7 @@ def _free_steps(found: AdviceFigures) -> list[str]:
     steps = []
     # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on the load.
     if glibc and found.trimmable >= MAJOR_SHARE * found.free:
-        trim_now = _TRIM_IN_PYTHON if found.runtime.startswith("CPython") else _TRIM
+        trim_now = _TRIM_IN_PYTHON if found.trimmable_in_python >= MAJOR_SHARE * found.trimmable else _TRIM
         steps.append(_of_glibc(found, *_THRESHOLD) if found.top >= MAJOR_SHARE * found.free else trim_now)
     if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MAJOR_SHARE * found.free:
         steps.append(_of_glibc(found, *_ARENAS))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heapwright.diagnose.advice import TUNABLES, Advice, AdviceFigures, advise
+from heapwright.diagnose.advice import Advice, AdviceFigures, advise
+from heapwright.diagnose.environment import TUNABLES, read_environment
 from heapwright.diagnose.which_malloc import WhichMalloc, which_malloc
 from heapwright.errors import HeapwrightError
 from heapwright.trace.pack import native_program
@@ -22,7 +23,7 @@ _REDIS = re.compile(r"(?:\S*/)?(redis|valkey)-server(?= |$)(?: (?:unixsocket:(\S
 
 # Figures that are parts of a process's private memory.
 _IN_PRIVATE = (
-    *("free", "free_pages", "trimmable", "top", "in_arenas"),
+    *("free", "free_pages", "trimmable", "trimmable_in_python", "top", "in_arenas"),
     *("runtime_resident", "runtime_free", "managed_resident", "unread"),
 )
 
@@ -196,6 +197,8 @@ def figures_of(
     arenas = (heap or {}).get("arenas") or []
     files = division.program + division.files
     known = heap is not None and heap.get("releasable_bytes") is not None
+    trimmable = min(_of(heap, "trimmable_bytes"), division.free_pages)
+    runtime_name = (runtime or {}).get("name") or ""
     return AdviceFigures(
         allocator=name,
         resident=division.total,
@@ -204,11 +207,12 @@ def figures_of(
         known=known,
         free=division.free_inside + division.free_pages,
         free_pages=division.free_pages,
-        trimmable=min(_of(heap, "trimmable_bytes"), division.free_pages),
+        trimmable=trimmable,
+        trimmable_in_python=trimmable if runtime_name.startswith("CPython") else 0,
         top=min(sum(_of(arena, "top_bytes") for arena in arenas), division.free_pages),
         arenas=len(arenas),
         in_arenas=sum(_of(arena, "free_bytes") for arena in arenas[1:]),
-        runtime=(runtime or {}).get("name") or "",
+        runtime=runtime_name,
         runtime_resident=division.runtime_live + division.runtime_free,
         runtime_free=division.runtime_free,
         managed_resident=division.other,
@@ -252,13 +256,9 @@ def _settings(pid: int, malloc: str, executable: str | None) -> dict[str, Any]:
         embedded = find_embedded(f"/proc/{pid}/root{executable}", ask=False)
         if embedded is not None and embedded.name == "jemalloc":
             variable = embedded.file.allocator.env
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        environment = b""
-    pairs = (os.fsdecode(word).partition("=") for word in environment.split(b"\0"))
+    environment = read_environment(pid) or {}
     return {
-        "settings": {name: value for name, _, value in pairs if name in (variable, TUNABLES)},
+        "settings": {name: environment[name] for name in (variable, TUNABLES) if name in environment},
         "jemalloc_variable": variable,
     }
 

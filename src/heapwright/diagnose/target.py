@@ -41,8 +41,8 @@ def find_target(name: str) -> Target:
     """Return the processes of a name.
 
     Args:
-        name: a process id; the id or name of a container; a systemd unit, with or without '.service'; or the name of
-            a program that exactly one process runs.
+        name: a process id; the id or name of a container; a systemd unit, with or without '.service'; or the name or
+            path of a program that exactly one process runs.
 
     Raises:
         HeapwrightError: nothing has that name, or several processes run that program.
@@ -56,6 +56,8 @@ def find_target(name: str) -> Target:
         raise UsageError(f"'{name}' is not a process id", "give a number above 0; 'ps -e' lists processes")
     if name.isdecimal():
         return Target([int(name)], f"process {int(name)}")
+    if "/" in name:
+        return _program(name)
     groups = {pid: _cgroup(pid) for pid in _processes()}
     if _HEX.fullmatch(name):
         pids = [pid for pid, group in groups.items() if any(i.startswith(name) for i in _ID.findall(group))]
@@ -78,7 +80,8 @@ def find_target(name: str) -> Target:
 
 
 def _program(name: str) -> Target:
-    pids = [pid for pid in _processes() if name in _names(pid)]
+    runs_it = _runs_file if "/" in name else _has_name
+    pids = [pid for pid in _processes() if runs_it(pid, name)]
     if not pids:
         raise HeapwrightError(
             f"no process, container or unit is called '{name}'", "give the process id; 'ps -e' lists processes"
@@ -91,6 +94,18 @@ def _program(name: str) -> Target:
 
 def _processes() -> Iterator[int]:
     return iter(sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()))
+
+
+def _has_name(pid: int, name: str) -> bool:
+    return name in _names(pid)
+
+
+def _runs_file(pid: int, path: str) -> bool:
+    """Whether a process runs the program at this path, or the one that was there when it started."""
+    link = Path(f"/proc/{pid}/exe")
+    with contextlib.suppress(OSError):
+        return str(link.readlink()) == f"{Path(path).resolve()} (deleted)" or link.samefile(path)
+    return False
 
 
 def _names(pid: int) -> set[str]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from heapwright.allocators.peers import family_of
 from heapwright.allocators.program_file import MappedFile, read_mapped
+from heapwright.diagnose.environment import read_environment
 
 # Libraries that define malloc and pass each call on to the malloc behind them.
 _PASSING = re.compile(r"libheapwright-(record|sample)\.so|libheaptrack_preload|libheaptrack_inject")
@@ -73,12 +74,15 @@ def which_malloc(pid: int) -> WhichMalloc:
 
 def _libc(program: MappedFile, program_path: str, files: dict[str, MappedFile]) -> WhichMalloc:
     for path, file in files.items():
-        if _MUSL.match(Path(path).name):
+        name = Path(path).name
+        if _MUSL.match(name) or (_LIBC.match(name) and file.musl):  # Debian's musl is a libc.so
             return WhichMalloc("musl", f"library {path}")
-        if _LIBC.match(Path(path).name) and file.glibc:
+        if _LIBC.match(name) and file.glibc:
             return WhichMalloc(f"glibc {file.glibc}".removesuffix(" ?"), f"library {path}")
     if not program.interpreter and program.glibc:
         return WhichMalloc(f"glibc {program.glibc}".removesuffix(" ?"), f"texts of glibc in {program_path}")
+    if not program.interpreter and program.musl:
+        return WhichMalloc("musl", f"names of musl's functions in {program_path}")
     return WhichMalloc("unknown")
 
 
@@ -115,18 +119,12 @@ def _preloaded(pid: int) -> list[str] | None:
     """Return the libraries of LD_PRELOAD as the process was started, and of /etc/ld.so.preload.
 
     Returns:
-        None if the environment cannot be read. Some servers overwrite it with their title, such as redis-server.
+        None if the environment cannot be read.
     """
-    found: list[str] = []
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
+    environment = read_environment(pid)
+    if environment is None:
         return None
-    if environment and b"=" not in environment:
-        return None
-    for variable in environment.split(b"\0"):
-        if variable.startswith(b"LD_PRELOAD="):
-            found += re.split(r"[ :]+", os.fsdecode(variable[11:]))
+    found = re.split(r"[ :]+", environment.get("LD_PRELOAD", ""))
     with contextlib.suppress(OSError, UnicodeDecodeError):
         found += Path(f"/proc/{pid}/root/etc/ld.so.preload").read_text().split()
     return [name for name in found if name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heapwright.allocators.takeover import Bindings, bindings, watch_environment
+from heapwright.files import scratch_folder
 from heapwright.interleaving.runner import RunsInputs
 from heapwright.measure.streams import Stopped
 from heapwright.workload.execute import Outcome
@@ -30,8 +30,7 @@ def run_with_bindings(executor: RunsInputs, input_: Input, env: Mapping[str, str
     Returns:
         The outcome, and the bindings as `allocators.takeover` reads them.
     """
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         outcome = executor.run(input_, {**env, **watch_environment(folder)}, 0, None)
         return outcome, bindings(folder)
 
@@ -50,8 +49,7 @@ def run_until_bound(
     Returns:
         The outcome, or None if the run was stopped early; and the bindings.
     """
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         outcome: Outcome | None = None
         with _stop_when(enough, folder) as stop, suppress(Stopped):
             outcome = executor.run(input_, {**env, **watch_environment(folder)}, 0, stop)

@@ -230,8 +230,8 @@ class Blocks:
                 f"{what} {how_it_fails(succeeded)}{on}, with nothing changed: {why}", advice(outcome, succeeded)
             )
         failure = outcome.failure
-        if not failure and not default and self._outputs.changed(job.input.name, outcome.digest):
-            failure = "its output differs from the default's"
+        if not failure and not default:
+            failure = self._outputs.difference(job.input.name, outcome.digest, outcome.run.metrics, "the default")
         if self.runner.elsewhere:
             charged_s = self.budget.charge_elsewhere(result.elapsed_s / self.runner.slots)
         else:
@@ -242,7 +242,7 @@ class Blocks:
         return run
 
     def _count(self, run: StoredRun, fresh: bool) -> None:
-        if run.config == DEFAULT_ID and self._outputs.learn(run.input, run.digest):
+        if run.config == DEFAULT_ID and self._outputs.learn(run.input, run.digest, run.metrics):
             self.progress.note("the default's output differs from run to run: equal output is not required")
         self.progress.ran(fresh)
 

@@ -1,8 +1,10 @@
-"""Checks that a candidate's output equals the reference's."""
+"""Checks that a candidate does the reference's work: it has the same output, and its load has no errors."""
 
 from __future__ import annotations
 
 from collections import Counter
+
+from heapwright.workload.work_done import Metrics, load_errors
 
 
 class OutputCheck:
@@ -16,18 +18,22 @@ class OutputCheck:
         self._reference: dict[str, str] = {}
         self._seen: Counter[str] = Counter()
         self._unstable: set[str] = set()
+        self._has_errors: set[str] = set()
 
-    def learn(self, input_: str, digest: str) -> bool:
-        """Take in the output of a run of the reference.
+    def learn(self, input_: str, digest: str, metrics: Metrics | None = None) -> bool:
+        """Take in the output of a run of the reference, and the errors of its load.
 
         Args:
             input_: name of the input.
             digest: see `Outcome.digest`; empty where nothing is compared.
+            metrics: of the run.
 
         Returns:
             Whether this run is the first to show that the output is unstable.
         """
         self._seen[input_] += 1
+        if load_errors([metrics or {}]):
+            self._has_errors.add(input_)
         if not digest or digest == self._reference.setdefault(input_, digest) or input_ in self._unstable:
             return False
         self._unstable.add(input_)
@@ -47,6 +53,22 @@ class OutputCheck:
         if not digest or input_ in self._unstable:
             return False
         return digest != self._reference.get(input_, digest)
+
+    def difference(self, input_: str, digest: str, metrics: Metrics, reference: str) -> str:
+        """Return why a candidate's run did not do the reference's work, or empty.
+
+        Args:
+            input_: name of the input.
+            digest: see `Outcome.digest`; empty where nothing is compared.
+            metrics: of the run.
+            reference: the reference in words: 'the default'.
+        """
+        if self.changed(input_, digest):
+            return f"its output differs from {reference}'s"
+        errors = load_errors([metrics])
+        if errors and self._seen[input_] and input_ not in self._has_errors:
+            return f"its load had {errors}, and the loads of {reference} had none"
+        return ""
 
     @property
     def any_unstable(self) -> bool:

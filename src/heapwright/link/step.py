@@ -125,7 +125,7 @@ def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
         _check_machine(choice.library, machine, closure.machine()[1])
     if line.static and choice.shared:
         raise Declined(f"{choice.allocator} is a shared library, and the program is static")
-    return _link_with(linker, line, choice, judgement.verdict, machine, request, _forced(line, closure, choice))
+    return _link_with(linker, line, choice, judgement.verdict, machine, request, _forced(line, closure))
 
 
 def _lasting(why: str) -> str:
@@ -193,7 +193,7 @@ def _cause(errors: str) -> str:
     return next((line for line in lines if not line.endswith(":")), lines[0] if lines else "")
 
 
-def _forced(line: LinkLine, closure: Closure, choice: Choice) -> list[str]:
+def _forced(line: LinkLine, closure: Closure) -> list[str]:
     """Return the symbols that the linker must take from archives although nothing insists on them."""
     symbols = ["malloc"]
     if line.static:  # native/allocator/platform/thread_functions.cpp says why

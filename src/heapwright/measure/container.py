@@ -16,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.files import user_cache, write_whole
+from heapwright.files import scratch_folder, user_cache, write_whole
 from heapwright.measure.process_group import describe_exit_status
 from heapwright.platforms import INSIDE, find_platform, need_platform
 
@@ -123,8 +122,8 @@ class Container:
             words: a program of the image by its absolute path, and its arguments.
             env: variables besides those of the image.
         """
-        with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-            return _ask(*self.run_words(words, env, Path(folder), new_name()))
+        with scratch_folder() as folder:
+            return _ask(*self.run_words(words, env, folder, new_name()))
 
     def signal(self, name: str) -> None:
         """Send a signal to the first process of the container `self.name`, which passes it on; 'KILL' removes it."""

@@ -11,7 +11,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from heapwright.errors import FAILED, HeapwrightError
-from heapwright.files import NATIVE
+from heapwright.files import NATIVE, scratch_folder
 from heapwright.interruption import raise_if_interrupted
 from heapwright.measure.container import REPORTS, Container, new_name
 from heapwright.measure.memory_parts import Breakdown
@@ -281,11 +280,11 @@ def run_metered(
     attended = attended and prefix is None  # the meter forwards signals to an attended target instead of ending it
     capture = forward is None or container is not None or (prefix is not None and bool(prefix.output))
     relay = StderrRelay(sys.stderr.buffer) if capture and forward is not None else None
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
+    with scratch_folder() as folder:
         if container is None:
-            launch = _launch_here(command, options, Path(folder), env, attended)
+            launch = _launch_here(command, options, folder, env, attended)
         else:
-            launch = _launch_in_container(command, options, Path(folder), env, attended, container, stdin is not None)
+            launch = _launch_in_container(command, options, folder, env, attended, container, stdin is not None)
         source = stdin.open("rb") if stdin else None
         try:
             process = subprocess.Popen(
@@ -395,12 +394,17 @@ def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> No
             run.warnings.append("the command ended differently under Massif, or took too long: its peak was not taken")
 
 
+def release_rate(metrics: Mapping[str, float | None]) -> float | None:
+    """Return the bytes that a run gave back per second of its wall time; None if they were not measured."""
+    returned, wall_s = metrics["returned_bytes"], metrics["wall_s"]
+    return returned / wall_s if returned is not None and wall_s else None
+
+
 def _as_run(ledger: Ledger, values: dict[str, float | None], digest: str, stderr: str, cut: bool) -> Run:
-    user_s, sys_s, wall_s, returned = (values[key] for key in ("user_s", "sys_s", "wall_s", "returned_bytes"))
+    user_s, sys_s = values["user_s"], values["sys_s"]
     if user_s is not None and sys_s is not None:
         values["cpu_s"] = user_s + sys_s
-    if returned is not None and wall_s:
-        values["release_rate"] = returned / wall_s
+    values["release_rate"] = release_rate(values)
     code = 128 + ledger.signal if ledger.signal else (ledger.exit_code or 0)
     return Run(
         metrics=values,

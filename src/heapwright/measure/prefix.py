@@ -17,6 +17,7 @@ import time
 import msgspec
 
 from heapwright.metrics import METRICS
+from heapwright.tomlfile import Seconds
 
 _UNTIMED = frozenset({"time", "count"})  # kinds of metrics that grow with the amount of work
 
@@ -29,7 +30,7 @@ class Prefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         output: end the run when it has printed this text to stdout or stderr; empty for none.
     """
 
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     output: str = ""
 
     def shown(self) -> str:

@@ -47,6 +47,12 @@ def kill_group(process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
+def find_signal(text: str) -> signal.Signals | None:
+    """Return the signal that a text names, such as 'USR2', 'usr2' or 'SIGUSR2'; None if there is none."""
+    name = text.upper()
+    return signal.Signals.__members__.get(name if name.startswith("SIG") else f"SIG{name}")
+
+
 def describe_exit_status(status: int) -> str:
     """Describe an exit status: 139 → 'killed by SIGSEGV', 3 and 255 → 'exit status …'."""
     number = status - 128

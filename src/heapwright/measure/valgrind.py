@@ -9,7 +9,6 @@ import contextlib
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from heapwright.elf.image import read_file
 from heapwright.errors import HeapwrightError
+from heapwright.files import scratch_folder
 from heapwright.measure.process_group import wait_group
 
 # Massif's own memory on amd64 (native/meter/massif.h): its preloaded library, which a static program does not load,
@@ -69,8 +69,7 @@ def _under_valgrind(
     valgrind = shutil.which("valgrind.bin") or shutil.which("valgrind")
     if valgrind is None:
         raise HeapwrightError(f"{option} needs valgrind", "sudo apt-get install -y valgrind")
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         words = [valgrind, *(word.format(folder / "out") for word in tool), "--trace-children=yes", "--quiet"]
         source = stdin.open("rb") if stdin else None
         try:

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +21,14 @@ from heapwright.interleaving.configuration import Config
 from heapwright.platforms import INSIDE, KIT_NAME
 from heapwright.report.shipped_library import ShippedLibrary, environment_inside, preloaded_libraries
 
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 class _Shipped(NamedTuple):
     """A configuration to print, with the tuned command, its directory (empty if unknown) and the claim.
 
-    `inside` are its variables in an image that has `libraries` at their paths there.
+    `own` are the variables that the workload sets for its command. `inside` are the configuration's variables in an
+    image that has `libraries` at their paths there.
     """
 
     config: Config
@@ -34,6 +37,7 @@ class _Shipped(NamedTuple):
     cwd: str
     libraries: list[ShippedLibrary]
     inside: dict[str, str]
+    own: dict[str, str]
 
 
 def _comment(claim: str) -> str:
@@ -58,6 +62,17 @@ def _enter(cwd: str) -> list[str]:
     return [f"[ ! -d {directory} ] || cd {directory} || exit"] if cwd else []
 
 
+def _tuned(shipped: _Shipped) -> tuple[list[str], list[str]]:
+    """Return the lines that prepare the tuned command (its directory and its own variables), and its words.
+
+    A shell cannot export a variable whose name is none of its own (such as 'a.b'), but env(1) can.
+    """
+    exported = {name: value for name, value in shipped.own.items() if _SHELL_NAME.fullmatch(name)}
+    others = [f"{name}={value}" for name, value in shipped.own.items() if name not in exported]
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in exported.items()]
+    return [*_enter(shipped.cwd), *lines], [*(["env", *others] if others else []), *shipped.command]
+
+
 def _exports(env: dict[str, str]) -> list[str]:
     """Return the lines of a script that export the variables.
 
@@ -79,17 +94,19 @@ def _exports(env: dict[str, str]) -> list[str]:
 def _shell(shipped: _Shipped) -> str:
     """Return a wrapper script for any command.
 
-    Without arguments it runs the tuned command in its directory; if there is none, it prints its usage and fails.
+    Without arguments it runs the tuned command in its directory with its own variables; if there is none, it prints
+    its usage and fails. The settings come last, because they are added to what the variables hold.
     """
     usage = "# Usage: this-script COMMAND ARGS..."
     if shipped.command:
         usage += "; without arguments it runs the tuned command."
-        enter = "".join(f"{line}; " for line in _enter(shipped.cwd))
-        default = f"[ $# -gt 0 ] || {{ {enter}set -- {shlex.join(shipped.command)}; }}"
+        lines, words = _tuned(shipped)
+        lines = [f"  {line}" for line in (*lines, f"set -- {shlex.join(words)}")]
+        default = "\n".join(["if [ $# -eq 0 ]; then", *lines, "fi"])
     else:  # of a study of recordings
         default = '[ $# -gt 0 ] || { echo "usage: $0 COMMAND ARGS..." >&2; exit 2; }'
     head = ["#!/bin/sh", _comment(shipped.claim), usage]
-    return "\n".join([*head, *_exports(shipped.config.env), default, 'exec "$@"'])
+    return "\n".join([*head, default, *_exports(shipped.config.env), 'exec "$@"'])
 
 
 def systemd_quote(text: str) -> str:
@@ -294,10 +311,9 @@ def _lmod(shipped: _Shipped) -> str:
 
 def _slurm(shipped: _Shipped) -> str:
     exports = [f"export {k}={shlex.quote(v)}" for k, v in shipped.config.env.items()]
-    run = f"srun --export=ALL {shlex.join(shipped.command) or 'COMMAND'}"
-    return "\n".join(
-        ["#!/bin/bash", "#SBATCH --export=ALL", _comment(shipped.claim), *exports, *_enter(shipped.cwd), run]
-    )
+    lines, words = _tuned(shipped)
+    run = f"srun --export=ALL {shlex.join(words) or 'COMMAND'}"
+    return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(shipped.claim), *lines, *exports, run])
 
 
 def _json(shipped: _Shipped) -> str:
@@ -330,7 +346,13 @@ FORMATS: dict[str, Callable[[_Shipped], str]] = {
 
 
 def render_config(
-    config: Config, fmt: str, command: list[str], claim: str, cwd: str = "", platform: str | None = None
+    config: Config,
+    fmt: str,
+    command: list[str],
+    claim: str,
+    cwd: str = "",
+    platform: str | None = None,
+    own: Mapping[str, str] | None = None,
 ) -> str:
     """Return a configuration in one of `FORMATS`; for a default without settings, a comment that says to keep it.
 
@@ -341,6 +363,7 @@ def render_config(
         claim: the sentence to print as a comment.
         cwd: the directory of the tuned command; empty if it is not known.
         platform: of the image in which the configuration was measured; None if it was measured on this machine.
+        own: the variables that the workload sets for its command.
     """
     if config.is_default and not config.env and fmt not in ("json", "shell", "slurm", "entrypoint"):
         comment = _comment(claim)
@@ -349,4 +372,4 @@ def render_config(
     config = dataclasses.replace(config, env=with_library(config.env, inside=platform is not None))
     libraries = preloaded_libraries(config.env, platform)
     inside = environment_inside(config.env, libraries)
-    return FORMATS[fmt](_Shipped(config, command, claim, cwd, libraries, inside))
+    return FORMATS[fmt](_Shipped(config, command, claim, cwd, libraries, inside, dict(own or {})))

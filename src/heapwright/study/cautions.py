@@ -12,6 +12,7 @@ from heapwright.metrics import METRICS
 from heapwright.study.claim import already_zero_text
 from heapwright.study.options import NOISY_SPREAD, SHORT_RUN_S, Options
 from heapwright.study.view import Pick, PickName, distinct_picks
+from heapwright.workload.work_done import load_errors_warning
 
 _MAPS_SHARE = 0.25  # warn from this share of vm.max_map_count
 
@@ -87,6 +88,11 @@ def warnings_of(
         found[
             f"The command runs for less than {1000 * SHORT_RUN_S:.0f} ms: process start-up dominates the measurement."
         ] = None
+    loads = {"the default": 1, **{f"the {name} pick": pick.config.id for name, pick in distinct_picks(picks)}}
+    for who, config in loads.items():
+        made = (r.metrics for r in runs if r.config == config and r.phase not in OF_REPLAYS)
+        if text := load_errors_warning(made, f" of {who}"):
+            found[text] = None
     for name, pick in distinct_picks(picks):
         failures = [r.failure for r in runs if r.config == pick.config.id and r.failure]
         if failures:

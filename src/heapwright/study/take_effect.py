@@ -10,7 +10,6 @@ import dataclasses
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.program_file import is_privileged, read_program
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.allocators.takeover import takeover_failure
-from heapwright.files import NATIVE
+from heapwright.files import NATIVE, scratch_folder
 from heapwright.interleaving.configuration import Config
 from heapwright.measure.container import Container
 from heapwright.platforms import kit_path
@@ -113,8 +112,8 @@ def _loaded(config: Config, library: str, workload: Workload) -> Effect:
     obstacle = find_obstacle(program, config.allocator, library)
     if obstacle is not None and obstacle.certain:
         return Effect(False, f"{name}: {obstacle.why}")
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        bound = trace_bindings(program, {**workload.base_environment(), **config.env}, Path(folder))
+    with scratch_folder() as folder:
+        bound = trace_bindings(program, {**workload.base_environment(), **config.env}, folder)
     if not bound:
         return Effect(None, f"{name}: the loader of {shutil.which(program) or program} does not tell")
     why = takeover_failure(library, program, bound)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from typing import Literal
 from heapwright.allocators.embedded import find_embedded
 from heapwright.allocators.registry import Allocator, find_allocators, get_allocator, with_preload
 from heapwright.errors import UsageError
-from heapwright.files import file_sha256
+from heapwright.files import file_sha256, scratch_folder
 from heapwright.trace.info import nothing_in, read_info
 from heapwright.trace.model import WindowsModel, load_model, synthesise
 from heapwright.trace.pack import native_program, need_trace
@@ -286,8 +285,8 @@ def ready_of(recording: Path, folder: Path | None = None) -> Iterator[ReadyTrace
         with make_ready(recording, folder) as ready:
             yield ready
         return
-    with tempfile.TemporaryDirectory(prefix="heapwright-", dir=folder) as name:
-        trace = Path(name) / "synthetic.hwt"
+    with scratch_folder(folder) as own:
+        trace = own / "synthetic.hwt"
         synthesise(load_model(recording), trace)
         with make_ready(trace, folder) as ready:
             yield ready

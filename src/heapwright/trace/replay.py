@@ -14,7 +14,6 @@ import dataclasses
 import os
 import re
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import msgspec
 
 from heapwright.errors import HeapwrightError, UsageError, unknown
+from heapwright.files import scratch_folder
 from heapwright.trace.info import nothing_in
 from heapwright.trace.pack import ask, native_program, need_trace
 
@@ -207,8 +207,8 @@ class ReadyTrace:
     @cached_property
     def own_cpu_s(self) -> float:
         """CPU seconds of the replayer itself: those of a replay that makes no call and touches no memory."""
-        with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-            report = Path(folder) / "report.json"
+        with scratch_folder() as folder:
+            report = folder / "report.json"
             words = [*command(self, report=report), "--dry"]
             times = []
             for _ in range(3):
@@ -227,8 +227,8 @@ class ReadyTrace:
         """
         from heapwright.trace import record
 
-        with tempfile.TemporaryDirectory(dir=self.file.parent) as folder:
-            report = Path(folder) / "report.json"
+        with scratch_folder(self.file.parent) as folder:
+            report = folder / "report.json"
             env = record.recording_environment(Path(folder), None, False, os.environ)
             own = ""
             with suppress(HeapwrightError):  # a trace of another machine; then the C library's malloc takes its place
@@ -342,8 +342,8 @@ def make_ready(trace: Path, folder: Path | None = None) -> Iterator[ReadyTrace]:
         HeapwrightError: the trace cannot be read, or the file cannot be written.
     """
     need_trace(trace)
-    with tempfile.TemporaryDirectory(prefix="heapwright-", dir=folder) as name:
-        file = Path(name) / "operations"
+    with scratch_folder(folder) as own:
+        file = own / "operations"
         operations, warning = ask(Operations, "expand", trace, file)
         if not operations.events:
             raise nothing_in(trace)
@@ -429,8 +429,8 @@ def replay_once(
 
     if ready.libraries:
         env = {**env, "LD_PRELOAD": ":".join(filter(None, [env.get("LD_PRELOAD", ""), *ready.libraries]))}
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as folder:
-        report = Path(folder) / "report.json"
+    with scratch_folder() as folder:
+        report = folder / "report.json"
         run = run_metered(command(ready, touch, report, real_pace), options, env=env, stop=stop)
         read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
     mean, p95 = (ready.mean_rss(read), ready.p95_rss(read)) if read else (0.0, 0.0)

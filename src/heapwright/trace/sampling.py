@@ -12,6 +12,7 @@ from pathlib import Path
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import write_whole
+from heapwright.measure.process_group import find_signal
 from heapwright.platforms import host_platform, need_platform
 from heapwright.trace.raw_files import check_length
 
@@ -74,9 +75,8 @@ def parse_signal(text: str) -> int:
     Raises:
         UsageError: there is no such signal, or it cannot be caught.
     """
-    name = text.upper()
-    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
-    if not isinstance(found, signal.Signals) or found in (signal.SIGKILL, signal.SIGSTOP):
+    found = find_signal(text)
+    if found is None or found in (signal.SIGKILL, signal.SIGSTOP):
         raise UsageError(f"'{text}' is not a signal that a program can handle", "for example --window-signal RTMAX")
     return int(found)
 

@@ -34,7 +34,12 @@ from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import time_limit
 from heapwright.workload.metric_needs import METRIC_NEEDS, missing_in_file, unread_in_load
 from heapwright.workload.program import ProgramIdentity, without_outputs
-from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, replacement_metrics
+from heapwright.workload.work_done import (
+    fixed_time_sentence,
+    fixed_time_warning,
+    load_errors_warning,
+    replacement_metrics,
+)
 
 _TOO_SHORT_S = 0.3  # the meter that polls reads every 10 ms, and later on a busy machine
 
@@ -85,6 +90,8 @@ def calibrate(session: Session) -> None:
         session.progress.note("the peak of a whole run does not show in its prefixes: nothing can be proven by them")
         session.proof = session.predicts = False
     _replace_times_under_fixed_load(session, runs)
+    if text := load_errors_warning((run.metrics for run in runs), " of the default"):
+        session.progress.note(text)
     _measure_noise(session, runs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heapwright.allocators.in_image import lacking_parts
+from heapwright.allocators.in_image import not_in_image
 from heapwright.allocators.joint import join, replayable, restricted
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space import Space
@@ -46,7 +46,7 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     explained = explain_crashes(
         session.store, session.executor, failures, session.config_cache.base, session.workload, session.budget
     )
-    rejected = screened.rejected | explained | not_in_image(session)
+    rejected = screened.rejected | explained | _not_in_image(session)
     session.store.update(not_searched=rejected)
     for sentence in not_searched(rejected):
         session.progress.note(sentence)
@@ -72,7 +72,7 @@ def loaded_space(session: Session) -> Space:
         for a in session.allocators
     }
     out = {name: why for name, (able, why) in asked.items() if able is None}
-    session.store.update(not_searched=out | not_in_image(session))
+    session.store.update(not_searched=out | _not_in_image(session))
     able = [_space_of(session, a) for a, _ in asked.values() if a is not None]
     if not able:
         raise _nothing_to_search(out)
@@ -90,22 +90,16 @@ def _nothing_to_search(rejected: Mapping[str, str]) -> HeapwrightError:
     return HeapwrightError("no allocator can be searched in this program", "'heapwright compare' shows each")
 
 
-def not_in_image(session: Session) -> dict[str, str]:
-    """Return why glibc is not searched in an image with musl, and ours not in one that lacks parts of glibc."""
+def _not_in_image(session: Session) -> dict[str, str]:
+    """Return why allocators are not searched in an image."""
     container = session.workload.container
-    if container is None:
-        return {}
-    if container.image.platform.endswith("-musl"):
-        return {"glibc": "the image has musl, whose own malloc is the default and has no settings"}
-    lacking = lacking_parts(container.image.platform, container.image.libraries)
-    why = f"the image lacks {' and '.join(lacking)}, parts of glibc that heapwright's libraries need"
-    return dict.fromkeys(("exgen", "reaper"), why) if lacking else {}
+    return not_in_image(container.image.platform, container.image.libraries) if container is not None else {}
 
 
 def _only_space(session: Session) -> Space:
     """The space of a study of a single allocator."""
     allocator = session.allocators[0]
-    session.store.update(not_searched=not_in_image(session))
+    session.store.update(not_searched=_not_in_image(session))
     space = allocator.space(session.threads, session.options.expert)
     if session.options.params:
         keys = [key for key in session.options.params if not _is_of_extra_space(session, key)]

@@ -9,7 +9,6 @@ The loader does not show programs that the program starts. So if the loader says
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from heapwright.allocators.preload_obstacles import find_obstacle, has_allocator
 from heapwright.allocators.program_file import read_program
 from heapwright.allocators.registry import Allocator, find_allocators, with_preload
 from heapwright.allocators.takeover import Bindings, deepbind_reason, judge_takeover, other_providers, takeover_failure
+from heapwright.files import scratch_folder
 from heapwright.interleaving.binding_runs import run_until_bound, run_with_bindings
 from heapwright.interleaving.budget import Budget
 from heapwright.study.store import Store
@@ -203,8 +203,8 @@ def _find_bindings(
     Returns:
         The bindings of each process, and why the run failed, or empty.
     """
-    with tempfile.TemporaryDirectory(prefix="heapwright-") as name:
-        traced = trace_bindings(program, {**base, **env}, Path(name)) if program else []
+    with scratch_folder() as name:
+        traced = trace_bindings(program, {**base, **env}, name) if program else []
     if traced and (not takeover_failure(library, program, traced) or (trust_no and other_providers(library, traced))):
         return traced, ""
     outcome, found = run_until_bound(

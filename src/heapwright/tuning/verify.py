@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from pathlib import Path
 from statistics import fmean
 
 from heapwright.errors import HeapwrightError
+from heapwright.files import scratch_folder
 from heapwright.interleaving.blocks import Blocks
 from heapwright.interleaving.budget import Budget
 from heapwright.interleaving.candidates import gather
@@ -256,7 +256,7 @@ def _measure_pairs(
     runs: list[StoredRun] = []
     look, interrupted = 0, False
     with (
-        tempfile.TemporaryDirectory(prefix="heapwright-") as folder,
+        scratch_folder() as folder,
         open_writable_study(Path(folder) / "verify.study") as store,
     ):
         default, choice = (store.config(c.allocator, c.settings, c.env) for c in configs)

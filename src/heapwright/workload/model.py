@@ -53,7 +53,8 @@ import msgspec
 from heapwright.errors import UsageError, unknown
 from heapwright.measure.container import Container, open_container
 from heapwright.measure.prefix import Prefix
-from heapwright.tomlfile import key_line, load_toml_and_text
+from heapwright.measure.process_group import find_signal
+from heapwright.tomlfile import Seconds, key_line, load_toml_and_text
 from heapwright.workload.command import check_command
 from heapwright.workload.load_metrics import LoadMetrics, wrong_key
 
@@ -85,7 +86,7 @@ class LoadPhase(msgspec.Struct, forbid_unknown_fields=True):
     """A phase of a load: a command, or a pause in seconds."""
 
     load: list[str] = []
-    pause: float = 0.0
+    pause: Seconds = 0.0
 
 
 class Server(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,11 +95,16 @@ class Server(msgspec.Struct, forbid_unknown_fields=True):
     load: list[str] = []
     ready: list[str] = []
     ready_port: int = 0
-    ready_timeout: float = 30.0
+    ready_timeout: Seconds = 30.0
     stop: str = "SIGTERM"
-    idle: float = 0.0
+    idle: Seconds = 0.0
     phase: list[LoadPhase] = []
     load_metrics: LoadMetrics | None = None
+
+    def __post_init__(self) -> None:
+        """Give the stop signal its whole name; `_check` refuses a text that names none."""
+        found = find_signal(self.stop)
+        self.stop = found.name if found else self.stop
 
     @property
     def phases(self) -> list[LoadPhase]:
@@ -130,7 +136,7 @@ class WorkloadFile(msgspec.Struct, forbid_unknown_fields=True):
     command: list[str]
     name: str = ""
     cwd: str = ""
-    timeout: float = 0.0
+    timeout: Seconds = 0.0
     success: list[int] = msgspec.field(default_factory=lambda: [0])
     stdin: str = ""
     setup: list[str] = []
@@ -252,6 +258,16 @@ class Workload:
 def file_of(identity: dict[str, Any]) -> WorkloadFile:
     """Return the definition of the workload that `Workload.identity` described."""
     return msgspec.convert({key: value for key, value in identity.items() if key != "container"}, WorkloadFile)
+
+
+def first_command(identity: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Return the command of the first input of the workload that `Workload.identity` described, and its variables.
+
+    Neither the program nor its directory needs to be on this machine.
+    """
+    file = file_of(identity)
+    input_ = (file.input or [Input("default")])[0]
+    return Workload(file, Path(file.cwd), (input_,)).command(input_), {**file.env, **input_.env}
 
 
 def from_identity(identity: dict[str, Any]) -> Workload:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
-import re
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
@@ -23,23 +22,24 @@ from pathlib import Path
 from typing import IO, TypedDict
 
 from heapwright.errors import HeapwrightError
+from heapwright.files import scratch_folder
 from heapwright.measure.container import Container, new_name
-from heapwright.measure.meter import MeterOptions, Run, run_metered
+from heapwright.measure.meter import MeterOptions, Run, release_rate, run_metered
 from heapwright.measure.process_group import run_group
 from heapwright.measure.process_tree import ProcessTree, parent_of
 from heapwright.workload.last_line import TAIL_BYTES, last_line
 from heapwright.workload.load_metrics import Figures, LoadMetrics, combine, own_keys, read_parts
 from heapwright.workload.model import Server
+from heapwright.workload.readiness import answers, port_in_use, wait_ready
 
 ENDED_EARLY = "ended before it was ready"
 ENDED_UNDER_LOAD = "ended during the load"
 LOAD_TIMED_OUT = "the load command timed out"
 ANOTHER = "another server may use its port"
 NOT_STARTED = 126  # exit statuses from here on mean that a shell could not start the command, or signals
-_NUMBER = re.compile(r"(?<![\d.])\d{2,5}(?![\d.])")  # in a word: a port, but no part of an address
 KILLED = "so heapwright killed it"  # in the failure of a server that its stop signal did not end
 STOP_S = 10.0  # after its stop signal, heapwright kills a server that still runs
-_GRACE_S = 0.3
+_GRACE_S = 0.3  # between the end of a server and the moment when the load or the meter has noticed it
 _MAX_OUTPUT = 8 << 20  # bytes of a load's output that are read, from its end
 
 
@@ -74,6 +74,41 @@ class _Load:
     loads: int = 1
 
 
+class _ServerThread(threading.Thread):
+    """Runs the server under the meter, and ends with its last process.
+
+    Args:
+        command: the server's command.
+        options: how to measure.
+        how: environment, directory and output of the server.
+
+    Attributes:
+        ended_at: when it ended, by the monotonic clock in seconds; infinity while it runs.
+    """
+
+    def __init__(self, command: list[str], options: MeterOptions, how: MeterArguments) -> None:
+        super().__init__(daemon=True)
+        self._target_of_meter = command, options, how
+        self._result: Run | BaseException = HeapwrightError("the server cannot be stopped")
+        self.ended_at = math.inf
+
+    def run(self) -> None:
+        """Run the server."""
+        command, options, how = self._target_of_meter
+        try:
+            self._result = run_metered(command, options, **how)
+        except BaseException as error:  # handed to the caller's thread
+            self._result = error
+        finally:
+            self.ended_at = time.monotonic()
+
+    def run_or_raise(self) -> Run:
+        """Return the measurements of the server that has ended, or raise the error that ended it."""
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
+
+
 def run_server(
     command: list[str], options: MeterOptions, how: MeterArguments, plain: Mapping[str, str], server: Server
 ) -> tuple[Run, str]:
@@ -89,35 +124,29 @@ def run_server(
     Returns:
         The run, and what went wrong, or empty.
     """
-    if taken := _port_in_use(server, how["cwd"], plain):
+    if taken := port_in_use(server, how["cwd"], plain):
         raise HeapwrightError(
             f"port {taken} already answers before the server is started",
             "stop the other server ('ss -ltnp' names it), or choose another port",
         )
-    result: list[Run | BaseException] = []
-
-    pid_file = tempfile.NamedTemporaryFile(prefix="heapwright-", suffix=".pid")  # noqa: SIM115 (closed below)
-    wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', pid_file.name, *command]
+    kept = contextlib.ExitStack()
+    pid_file = kept.enter_context(scratch_folder()) / "pid"
+    pid_file.touch()
+    wrapper = ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', str(pid_file), *command]
     container = how["container"]
     if container is not None:  # its runtime knows the process
         container = dataclasses.replace(container, name=new_name(), server=True)
         wrapper, how = command, MeterArguments(**{**how, "container": container})
 
-    def serve() -> None:
-        try:
-            result.append(run_metered(wrapper, dataclasses.replace(options, end_after=0.0), **how))
-        except BaseException as error:  # handed to the caller's thread
-            result.append(error)
-
-    thread = threading.Thread(target=serve, daemon=True)
+    thread = _ServerThread(wrapper, dataclasses.replace(options, end_after=0.0), how)
     thread.start()
     load = _Load()
     tree = None
     in_background = False
     try:
         if container is None:  # now, because the server's first process may end before the others
-            tree = _tree_of(pid_file.name, thread)
-        if _wait_ready(server, thread, how["cwd"], plain):
+            tree = _tree_of(pid_file, thread)
+        if wait_ready(server, thread, how["cwd"], plain):
             if container is not None:
                 tree = _tree_inside(container)
             if options.end_after:
@@ -127,16 +156,14 @@ def run_server(
         else:
             load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
         ended_by_itself = not thread.is_alive()
-        in_background = tree is not None and container is None and not parent_of(int(Path(pid_file.name).read_text()))
+        in_background = tree is not None and container is None and not parent_of(int(pid_file.read_text()))
     finally:
         if container is None:
-            stopped = _stop_server(pid_file.name, server, thread, tree)
+            stopped = _stop_server(pid_file, server, thread, tree)
         else:
             stopped = _stop_inside(container, server, thread)
-        pid_file.close()
-    if not result or isinstance(result[0], BaseException):
-        raise result[0] if result else HeapwrightError("the server cannot be stopped")  # type: ignore[misc]
-    run = result[0]
+        kept.close()
+    run = thread.run_or_raise()
     if not stopped and not load.trouble and in_background:
         load.trouble = (
             f"the server's first process ended before {server.stop} and left others, {KILLED} (start it in the"
@@ -147,7 +174,7 @@ def run_server(
             f"the server did not end within {STOP_S:g} s of {server.stop}, {KILLED} (set `stop` in the workload file to"
             " a signal that ends it)"
         )
-    if ended_by_itself and 0 < run.exit_code < NOT_STARTED and _answers(server.ready, how["cwd"], plain):
+    if ended_by_itself and 0 < run.exit_code < NOT_STARTED and answers(server.ready, how["cwd"], plain):
         load.trouble = f"exit status {run.exit_code}, and the ready command succeeds without the server: {ANOTHER}"
     return (_with_load(run, load, server) if load.wall_s else run), load.trouble
 
@@ -155,7 +182,7 @@ def run_server(
 def _run_load(
     load: _Load,
     server: Server,
-    thread: threading.Thread,
+    thread: _ServerThread,
     cwd: Path,
     plain: Mapping[str, str],
     timeout: float,
@@ -180,8 +207,10 @@ def _run_load(
             thread.join(phase.pause)
         if load.trouble:
             thread.join(_GRACE_S)  # if the server has crashed, the meter is about to end
-        unfinished = bool(load.trouble) or number < len(server.phases) or server.idle > 0
-        if unfinished and not thread.is_alive():  # a load may end the server at last
+        last = number == len(server.phases) and server.idle == 0 and not load.trouble
+        # The last load may end the server as its last act. A server that is gone earlier was not loaded to the end.
+        grace_s = _GRACE_S if last and phase.load else 0.0
+        if thread.ended_at <= time.monotonic() - grace_s:
             load.trouble = ENDED_UNDER_LOAD
         if load.trouble:
             return
@@ -196,7 +225,7 @@ def _run_load(
 def _repeat_load(
     load: _Load,
     server: Server,
-    thread: threading.Thread,
+    thread: _ServerThread,
     cwd: Path,
     plain: Mapping[str, str],
     seconds: float,
@@ -271,8 +300,15 @@ def _run_phase(
 
 
 def _with_load(run: Run, load: _Load, server: Server) -> Run:
-    """Return the run with the metrics of its load."""
+    """Return the run with the metrics of its load.
+
+    The kernel counts the peak of resident memory in batches of pages for each thread. The sum over mappings, which is
+    the idle memory, is exact, so it may exceed the peak. As a reading, it is a lower bound of the peak.
+    """
     metrics = {**run.metrics, "wall_s": load.wall_s, "idle_rss_bytes": load.idle_bytes}
+    metrics["release_rate"] = release_rate(metrics)
+    if load.idle_bytes is not None and metrics["peak_rss_bytes"] is not None:
+        metrics["peak_rss_bytes"] = max(metrics["peak_rss_bytes"], load.idle_bytes)
     warnings = list(run.warnings)
     how = server.load_metrics
     if how is not None and not load.trouble:
@@ -309,7 +345,7 @@ def _state(file: Path | None) -> tuple[int, int, int] | None:
     return (found.st_ino, found.st_size, found.st_mtime_ns) if found and regular else None
 
 
-def _tree_of(pid_file: str, thread: threading.Thread) -> ProcessTree | None:
+def _tree_of(pid_file: Path, thread: threading.Thread) -> ProcessTree | None:
     """Return the processes of the server; None if it has ended.
 
     Args:
@@ -318,7 +354,7 @@ def _tree_of(pid_file: str, thread: threading.Thread) -> ProcessTree | None:
     """
     text = ""
     while not text and thread.is_alive():
-        text = Path(pid_file).read_text().strip()
+        text = pid_file.read_text().strip()
         if not text:
             time.sleep(0.005)
     meter = parent_of(int(text)) if text.isdecimal() else 0
@@ -346,70 +382,7 @@ def _stop_inside(container: Container, server: Server, thread: threading.Thread)
     return stopped
 
 
-def _listening(port: int) -> bool:
-    for host in ("127.0.0.1", "::1"):
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.5):
-            return True
-    return False
-
-
-def _port_in_use(server: Server, cwd: Path, plain: Mapping[str, str]) -> int:
-    """Return a port at which another server already answers the ready check; 0 if there is none.
-
-    A ready command that succeeds may check no server at all (`sleep`). So the port is one that the command names.
-    """
-    if server.ready_port and _listening(server.ready_port):
-        return server.ready_port
-    named = [int(number) for word in server.ready for number in _NUMBER.findall(word)]
-    taken = next((port for port in named if port in _listening_ports()), 0)
-    return taken if taken and _answers(server.ready, cwd, plain) else 0
-
-
-def _listening_ports() -> set[int]:
-    """Return the TCP ports of this network namespace at which something listens, at any address."""
-    ports: set[int] = set()
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path("/proc/net", name).read_text().splitlines()[1:]:
-                _, address, _, state, *_ = line.split()
-                if state == "0A":  # TCP_LISTEN
-                    ports.add(int(address.rpartition(":")[2], 16))
-    return ports
-
-
-def _answers(words: list[str], cwd: Path, plain: Mapping[str, str]) -> bool:
-    """Run the ready command once; return whether it succeeds. An empty one does not."""
-    if not words:
-        return False
-    try:
-        status = run_group(
-            words,
-            5.0,
-            cwd=cwd,
-            env=dict(plain),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    except OSError as error:
-        raise HeapwrightError(f"the ready command does not start: {error}") from None
-    return status == 0
-
-
-def _wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapping[str, str]) -> bool:
-    deadline = time.monotonic() + server.ready_timeout
-    while time.monotonic() < deadline and thread.is_alive():
-        if server.ready_port and _listening(server.ready_port):
-            return True
-        if _answers(server.ready, cwd, plain) or not (server.ready or server.ready_port):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def _stop_server(pid_file: str, server: Server, thread: threading.Thread, tree: ProcessTree | None) -> bool:
+def _stop_server(pid_file: Path, server: Server, thread: threading.Thread, tree: ProcessTree | None) -> bool:
     """Stop the server by its signal, and after `STOP_S` all of its processes by SIGKILL.
 
     Args:
@@ -424,7 +397,7 @@ def _stop_server(pid_file: str, server: Server, thread: threading.Thread, tree: 
     first = signal.Signals[server.stop]
     for number in (first, signal.SIGKILL):
         members = tree.members() if tree else []
-        main = int(Path(pid_file).read_text().strip() or 0)
+        main = int(pid_file.read_text().strip() or 0)
         for pid in members if number == signal.SIGKILL else [main] if main in members else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

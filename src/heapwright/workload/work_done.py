@@ -1,6 +1,7 @@
-"""Notices loads that run for a fixed time: their wall time says nothing, because a slow server does less work in it.
+"""Notices loads whose work cannot be compared: those of a fixed time, and those with failed operations.
 
-The runs show it, whatever tool loads the server: the number of operations differs between runs.
+In a fixed time a slow server does less work, so its wall time says nothing. The runs show it, whatever tool loads the
+server: the number of operations differs between runs. A failed operation takes less memory and time.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from heapwright.metrics import show_seconds
+from heapwright.units import three_digits
 
 Metrics = Mapping[str, float | None]
 
@@ -69,6 +71,32 @@ def fixed_time_warning(inputs: Iterable[Sequence[Metrics]]) -> str:
                 " compared: give it a fixed number of operations, or say in [server.load_metrics] how many it did."
             )
     return ""
+
+
+def load_errors(runs: Iterable[Metrics]) -> str:
+    """Return the errors of loads with their share: '2,120 errors in 3,000 operations (70.7%)'; empty if there are none.
+
+    Args:
+        runs: the metrics of runs of a server.
+    """
+    known = [(r.get("load_errors") or 0.0, r.get("load_operations") or 0.0) for r in runs]
+    errors, operations = sum(e for e, _ in known), sum(o for _, o in known)
+    if not errors:
+        return ""
+    text = f"{errors:,.0f} error{'s' if errors != 1 else ''} in {operations:,.0f} operations"
+    # Some tools do not count failed operations.
+    return f"{text} ({three_digits(100 * errors / operations)}%)" if errors <= operations else text
+
+
+def load_errors_warning(runs: Iterable[Metrics], where: str = "") -> str:
+    """Return a warning if the loads had errors; else empty.
+
+    Args:
+        runs: the metrics of runs of a server.
+        where: says which runs: ' under exgen'.
+    """
+    errors = load_errors(runs)
+    return f"The load{where} had {errors}: an operation that fails may take less memory and time." if errors else ""
 
 
 def _spread(values: Sequence[float]) -> float:
