@@ -11,6 +11,7 @@ from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.study.load import load_view
 from heapwright.tuning import allocator_screening
+from heapwright.tuning.takeover_check import take_over
 
 from ..allocators.spaces import number
 from .conftest import Tuning
@@ -105,7 +106,6 @@ def test_tests_longer_than_runs_leave_time_to_measure(
         study.world.clock += 0.2
         return take_over(*args)
 
-    take_over = allocator_screening.take_over
     monkeypatch.setattr(allocator_screening, "take_over", slow)
     study.go()
     assert not [note for note in study.notes.notes if "not searched" in note]
