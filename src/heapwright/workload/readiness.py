@@ -29,6 +29,11 @@ def port_in_use(server: Server, cwd: Path, plain: Mapping[str, str]) -> int:
     """Return a port at which another server already answers the ready check; 0 if there is none.
 
     A ready command that succeeds may check no server at all (`sleep`). So the port is one that the command names.
+
+    Args:
+        server: of the workload.
+        cwd: working directory of the ready command.
+        plain: its environment.
     """
     if server.ready_port and _listening(server.ready_port):
         return server.ready_port
@@ -50,7 +55,13 @@ def _listening_ports() -> set[int]:
 
 
 def answers(words: list[str], cwd: Path, plain: Mapping[str, str]) -> bool:
-    """Run the ready command once; return whether it succeeds. An empty one does not."""
+    """Run the ready command once; return whether it succeeds. An empty one does not.
+
+    Args:
+        words: the command.
+        cwd: its working directory.
+        plain: its environment.
+    """
     if not words:
         return False
     try:
