@@ -40,6 +40,11 @@ def test_free_memory_between_live_blocks_needs_another_malloc() -> None:
     assert len(found.steps) == 1
 
 
+def test_a_linked_malloc_must_go_before_others_are_tried() -> None:
+    found = advise(SERVICE._replace(allocator="exgen", free=400 * MIB, linked_in="exgen"))
+    assert "start with a build without exgen linked in: there `heapwright tune` with a load" in found.sentence
+
+
 def test_free_pages_are_trimmed_first() -> None:
     trimmable = SERVICE._replace(free=400 * MIB, free_pages=300 * MIB, trimmable=round(MAJOR_SHARE * 400 * MIB))
     assert "malloc_trim gives back 200.0 MiB, another" in advise(trimmable).sentence

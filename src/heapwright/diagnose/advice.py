@@ -52,6 +52,7 @@ class AdviceFigures(NamedTuple):
         own_figures: the command that asks the program itself for malloc's figures, or empty.
         settings: the processes' values of the variables that hold several settings; None where they differ.
         jemalloc_variable: the variable that their jemalloc reads.
+        linked_in: the malloc of ours that is linked into all of the programs, or empty.
     """
 
     allocator: str
@@ -76,6 +77,7 @@ class AdviceFigures(NamedTuple):
     own_figures: str = ""
     settings: Mapping[str, str | None] = MappingProxyType({})
     jemalloc_variable: str = "MALLOC_CONF"
+    linked_in: str = ""
 
 
 class Advice(NamedTuple):
@@ -149,7 +151,7 @@ def advise(found: AdviceFigures) -> Advice:
             "runtime",
             f"{of}, {show_bytes(spare)} is free memory in the arenas of {found.runtime}, which malloc does not manage;"
             " start with PYTHONMALLOC=malloc under another malloc",
-            (f"PYTHONMALLOC=malloc under another malloc: {_TUNE}",),
+            (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
         )
     if found.files >= MAJOR_SHARE * found.resident:
         return Advice(
@@ -166,12 +168,19 @@ def advise(found: AdviceFigures) -> Advice:
             f"{of}, {show_bytes(found.runtime_resident)} is in the arenas of {found.runtime}, and only"
             f" {show_bytes(spare)} of that is free: no malloc will help, unless the runtime uses it"
             " (PYTHONMALLOC=malloc)",
-            (f"PYTHONMALLOC=malloc under another malloc: {_TUNE}",),
+            (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
         )
     held = 1 - (free + spare) / found.resident
     return Advice(
         "program", f"The program itself holds {_percent(held)} of {show_bytes(found.resident)}: no malloc will help"
     )
+
+
+def _tune(found: AdviceFigures) -> str:
+    """Return the step that tries other mallocs: none can be loaded into a program that has one of ours linked in."""
+    if found.linked_in:
+        return f"a build without {found.linked_in} linked in: there {_TUNE}"
+    return _TUNE
 
 
 def _managed(found: AdviceFigures, of: str, much_free: bool) -> Advice:
@@ -194,7 +203,7 @@ def _free_steps(found: AdviceFigures) -> list[str]:
         steps.append(_of_glibc(found, *_THRESHOLD) if found.top >= MAJOR_SHARE * found.free else trim_now)
     if glibc and found.arenas >= MANY_ARENAS and found.in_arenas >= MAJOR_SHARE * found.free:
         steps.append(_of_glibc(found, *_ARENAS))
-    steps.append(_TUNE)
+    steps.append(_tune(found))
     if found.unread >= FREE_SHARE * found.resident:
         steps += _questions(found)
     return steps
@@ -268,7 +277,7 @@ def _questions(found: AdviceFigures) -> list[str]:
 def _unknown(found: AdviceFigures, of: str) -> Advice:
     """Advice where malloc's free memory cannot be read from outside."""
     name = found.unread_mallocs or found.allocator
-    steps = [*_questions(found), _TUNE]
+    steps = [*_questions(found), _tune(found)]
     silent = f"{name} {'do' if ',' in name else 'does'} not show from outside how much of it is free"
     if found.known:  # of other processes
         private = f"{show_bytes(found.unread)} is private memory of processes with another malloc"

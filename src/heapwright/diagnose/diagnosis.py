@@ -107,6 +107,7 @@ def diagnose(pid: int) -> Diagnosis:
     figures = figures_of(malloc.name, division, heap, runtime)._replace(
         managed=_managed(pid, found["executable"]),
         own_figures=own_figures(found["command"] or []),
+        linked_in=malloc.name if malloc.evidence == f"heap descriptor in {found['executable']}" else "",
         **_settings(pid, malloc.name, found["executable"]),
     )
     advice = advise(figures)
@@ -139,6 +140,7 @@ def sum_processes(found: Sequence[Diagnosis]) -> Diagnosis:
         managed=runtime,
         unread_mallocs=", ".join(sorted({one.figures.unread_mallocs for one in found} - {""})),
         own_figures=own_figures.pop() if len(own_figures) == 1 else "",
+        linked_in=", ".join(sorted(mallocs)) if all(one.figures.linked_in for one in found) else "",
         private=sums["resident"] - sums["files"],
         **{**sums, "managed_resident": managed_resident},
     )
