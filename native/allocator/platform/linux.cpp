@@ -55,9 +55,16 @@ class KeepErrno {
 };
 
 // Returns the memory of pages to the kernel, also of pages that the program has locked (mlockall).
+// Returns whether they read as zero then: qemu's user emulation ignores the second request, and reports
+// success.
 bool discard(void* address, std::size_t bytes) {
-  return madvise(address, bytes, MADV_DONTNEED) == 0 ||
-         (errno == EINVAL && madvise(address, bytes, MADV_DONTNEED_LOCKED) == 0);
+  if (madvise(address, bytes, MADV_DONTNEED) == 0) {
+    return true;
+  }
+  if (errno != EINVAL) {
+    return false;
+  }
+  return madvise(address, bytes, MADV_DONTNEED_LOCKED) == 0 && resident_pages(address, page_size()) == 0;
 }
 
 void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; }
@@ -109,7 +116,9 @@ bool unmap(void* address, std::size_t bytes) {
   if (munmap(address, bytes) == 0) {
     return true;
   }
-  discard(address, bytes);
+  if (madvise(address, bytes, MADV_DONTNEED) != 0) {
+    madvise(address, bytes, MADV_DONTNEED_LOCKED);
+  }
   return false;
 }
 
