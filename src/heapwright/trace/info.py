@@ -131,7 +131,7 @@ class SampleEstimates(msgspec.Struct):
 class Info(msgspec.Struct):
     """The part of the statistics that `heapwright info` prints, in bytes and seconds.
 
-    Times are None if the trace has no times.
+    Times are None if the trace has no times. `end_known` tells whether the trace covers the time up to the end.
     """
 
     events: int
@@ -153,6 +153,7 @@ class Info(msgspec.Struct):
     mean_live_bytes: float
     averaged_over: str
     end_live_bytes: int
+    end_known: bool
     peak_resident_bytes: int | None
     resident_at_peak: Split | None
     resident_at_end: Split | None
