@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from heapwright.cli.main import main
 from heapwright.trace.info import SampleEstimates, read_info
 from heapwright.trace.model import WindowsModel, load_model
+from heapwright.trace.record import recover
 from heapwright.trace.replay import make_ready
 from tests import needs
 from tests.trace.test_pack import parse, texts, trace
@@ -83,6 +84,19 @@ def test_a_sample_holds_whole_objects_and_the_ticks_of_every_thread(rate: int, t
     assert abs(births - expected) < 5 * expected**0.5 + 1
     thinner = lines_of(drawn(sample, rate * 4))
     assert ticks_by_thread([line for line in thinner if line[2] == "ticks"]) == ticks_by_thread(counted)
+
+
+def test_the_first_trace_of_a_recording_is_the_busiest_at_any_rates(tmp_path: Path) -> None:
+    """The sample of the process that allocates most may have fewer events than another one of a lower rate."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for pid, (ticks, rate) in enumerate([(5000, 2), (20000, 256)]):
+        sample = drawn(parse(tmp_path, program(pid, ticks)), rate)
+        sample.replace(folder / f"{pid}-0.raw")
+    first, second = recover(folder, tmp_path / "first.hwt")
+    assert (first.packed.sample, second.packed.sample) == (256, 2)
+    assert first.packed.events < second.packed.events
+    assert (first.packed.requests, second.packed.requests) == (20000, 5000)
 
 
 def test_a_rate_below_that_of_the_sample_is_refused(tmp_path: Path) -> None:

@@ -341,7 +341,8 @@ def recover(
     try:
         with packing_folder(trace) as packing, ending_now(raws, running):
             drafts = [_Draft(raw, packing / f"{raw.stem}.hwt") for raw in raws]
-            drafts.sort(key=lambda draft: -draft.packed.events)
+            sampled = any(draft.packed.sample for draft in drafts)  # each at its own rate
+            drafts.sort(key=lambda draft: -(draft.packed.requests if sampled else draft.packed.events))
             empty = not any(draft.packed.allocations for draft in drafts if not own or executable(draft.raw) != own)
             result = [] if empty else _place_all(drafts, trace, running)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
