@@ -110,7 +110,8 @@ class SampleEstimates(msgspec.Struct):
         objects: in the sample.
         allocations, allocations_error: of the program.
         allocated_bytes, allocated_error: requested by allocations.
-        peak_live_bytes, peak_live_error: the maximum of live bytes.
+        peak_live_bytes: the maximum of live bytes; on average at most the true one.
+        peak_live_error: of live bytes at that time.
     """
 
     rate: int
