@@ -19,13 +19,19 @@ struct SampleError {
   double allocations_error = 0;
   double allocated_bytes = 0;  // at allocation
   double allocated_error = 0;
-  double peak_live = 0;  // bytes
-  double peak_live_error = 0;
+  // Maxima over time (split_peak.h). On average they are at most the true ones.
+  double peak_live = 0;        // bytes
+  double peak_live_error = 0;  // the standard error of live bytes at that time
+  double peak_rounded = 0;     // bytes, each object rounded up to 16
+  double peak_objects = 0;
 };
 
 // Reads a sample to its end. Returns nothing if the source is no sample.
 std::optional<SampleError> sample_error(trace::EventSource& sample);
 
 trace::Json to_json(const SampleError& error);
+// Puts the estimates into the statistics of the complete trace that the sample stands for. They
+// replace its maxima, which are too high because they are maxima of an estimate.
+void put_estimates(trace::Json& statistics, SampleError error);
 
 }  // namespace heapwright::model

@@ -213,6 +213,19 @@ const Reading& peak_reading(const Statistics& s) {
   return share >= 0.95 && as_live ? s.highest_with_heap : s.highest;
 }
 
+// Whether the trace covers the time up to the end of the process, or of the recording.
+bool has_end(const Statistics& s, const trace::Loss& loss) {
+  return !loss.cut_short || s.kinds[static_cast<unsigned>(Kind::kEnd)] != 0;
+}
+
+// Whether the last reading of resident memory shows the end of the process. One that exits takes a
+// reading then. Of any other the live bytes may have changed by at most a tenth since the reading.
+bool is_end(const Statistics& s, const trace::Loss& loss) {
+  const bool exited = !loss.cut_short && s.kinds[static_cast<unsigned>(Kind::kEnd)] == 0;
+  const auto [less, more] = std::minmax({s.last.live, s.live()});
+  return exited || more - less <= more / 10;
+}
+
 void add_origin(Json& json, const trace::Header& header) {
   json["command"] = header.command;
   json["executable"] = header.executable;
@@ -242,11 +255,12 @@ Json to_json(Statistics& s, const trace::Header& header, const trace::Loss& loss
   json["peak_event"] = s.peak_event;
   json["peak_live_objects"] = s.peak_objects;
   json["mean_live_bytes"] = s.mean_live();
+  json["end_known"] = has_end(s, loss);
   json["averaged_over"] = timed ? "time" : "events";
   json["end_live_bytes"] = s.live();
   json["peak_resident_bytes"] = s.peak_resident > 0 ? Json(s.peak_resident) : Json();
   json["resident_at_peak"] = split(peak_reading(s), s.first, header);
-  json["resident_at_end"] = split(s.last, s.first, header);
+  json["resident_at_end"] = is_end(s, loss) ? split(s.last, s.first, header) : Json();
   json["lower_bound"] = lower_bound(s);
   json["file_bytes"] = file_bytes;
   json["bytes_per_event"] =

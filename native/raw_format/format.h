@@ -160,11 +160,17 @@ struct FileHeader {
   std::atomic<std::uint64_t> window_begin_stamp;
   std::uint64_t windowed;                     // 1: only a window is recorded
   std::atomic<std::uint64_t> window_threads;  // threads before the window
+  // When the process ended or called exec: nanoseconds of the monotonic clock, 0 if unknown. For a
+  // process that still runs, the time of packing. The process may be killed, so heapwright writes
+  // this, not the recorder (src/heapwright/trace/process_ends.py).
+  std::atomic<std::uint64_t> end_ns;
 };
 static_assert(sizeof(FileHeader) <= kBlockBytes && kBornWriters + kLevels <= kThreadWriters);
-// src/heapwright/trace/record.py reads these.
+// src/heapwright/trace/raw_files.py reads these.
 static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable) == 640 &&
               offsetof(FileHeader, command) == 1668);
+// src/heapwright/trace/process_ends.py reads or writes these.
+static_assert(offsetof(FileHeader, ending) == 116 && offsetof(FileHeader, end_ns) == 34496);
 
 struct BlockHeader {
   std::uint32_t magic;  // stored last

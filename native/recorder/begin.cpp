@@ -189,10 +189,8 @@ bool begin_file(Session& into, bool forked) {
   if (required_parent != 0 && getppid() != required_parent) {
     return false;
   }
-  struct stat inherited{};
-  if (forked && last_file >= 0 && fstat(last_file, &inherited) == 0 &&
-      inherited.st_dev == last_file_status.st_dev && inherited.st_ino == last_file_status.st_ino) {
-    sys::close_file(last_file);
+  if (forked) {
+    close_inherited_file();
   }
   const int file = move_to_high_descriptor(make_file(into, pid));
   struct stat is{};
@@ -222,6 +220,15 @@ bool begin_file(Session& into, bool forked) {
   }
   fill_header(*into.header, pid, forked);
   return true;
+}
+
+void close_inherited_file() {
+  struct stat inherited{};
+  if (last_file >= 0 && fstat(last_file, &inherited) == 0 && inherited.st_dev == last_file_status.st_dev &&
+      inherited.st_ino == last_file_status.st_ino) {
+    sys::close_file(last_file);
+  }
+  last_file = -1;
 }
 
 int move_to_high_descriptor(int file) {

@@ -39,6 +39,9 @@ int phase_signal();
 // Returns false if this process is not to be recorded, or if the file cannot be made; then one line
 // on stderr says why.
 bool begin_file(Session& into, bool forked);
+// Closes the raw file of the parent in a forked child. `record` takes the last close of a raw file
+// for the end of its process (src/heapwright/trace/process_ends.py).
+void close_inherited_file();
 // Moves a descriptor to a high number, so that the program's own files get the numbers they would
 // have without the recorder. Returns the new number, or the old one if it cannot be moved.
 int move_to_high_descriptor(int file);

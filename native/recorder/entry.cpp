@@ -174,6 +174,9 @@ HEAPWRIGHT_EXPORT pid_t fork() {
   if (child > 0) {
     const sys::KeepErrno keep;
     record_other(self_state, Other::kFork, static_cast<std::uint64_t>(child));
+  } else if (child == 0) {
+    const sys::KeepErrno keep;
+    close_inherited_file();
   }
   return child;
 }

@@ -44,8 +44,11 @@ enum class Kind : std::uint8_t {
   kFiles,      // value: resident bytes of files and shared memory
   // value: the number of the thread that this one creates. It may be missing for a thread.
   kSpawn,
+  // By thread 0, as the last event: the process was killed, ended without exit(), called exec or
+  // was still running at this time. Without it such a trace would end at its last call.
+  kEnd,
 };
-inline constexpr Kind kLastKind = Kind::kSpawn;
+inline constexpr Kind kLastKind = Kind::kEnd;
 
 inline constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 // Blocks from this size on can have touched bytes.
@@ -71,7 +74,7 @@ constexpr bool is_allocation(Kind kind) {
 }
 // Whether an event has only a value.
 constexpr bool has_value(Kind kind) {
-  return (kind >= Kind::kFork && kind <= Kind::kResident) || (kind >= Kind::kTicks && kind <= kLastKind);
+  return (kind >= Kind::kFork && kind <= Kind::kResident) || (kind >= Kind::kTicks && kind <= Kind::kSpawn);
 }
 constexpr bool is_free(Kind kind) { return kind == Kind::kFree || kind == Kind::kFreeSized; }
 // A tick: a request for memory.
@@ -113,6 +116,8 @@ struct Header {
   std::optional<bool> forked;
   // Whether kSpawn events may be in the trace.
   bool spawns = false;
+  // Whether a kEnd may be in the trace.
+  bool ends = false;
   // The rate of a sample: one small object in so many is in the trace, with all its events
   // (sample.h). 0: the trace has all objects.
   std::uint64_t sample = 0;

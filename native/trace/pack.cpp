@@ -8,8 +8,14 @@ bool pack(EventSource& source, const std::string& path, Packed& done, std::strin
   if (!writer) {
     return false;
   }
+  const bool complete = source.header().sample == 0;
   Event event;
   while (source.next(event)) {
+    if (complete) {
+      done.ticks += is_tick(event.kind) ? 1 : 0;
+    } else if (event.kind == Kind::kTicks) {
+      done.ticks += event.value;
+    }
     if (!writer->add(event)) {
       error = writer->error();
       return false;

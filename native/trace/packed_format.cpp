@@ -75,6 +75,9 @@ Bytes encode_header(const Header& header, std::uint64_t tick) {
   if (header.spawns) {
     put_pair(bytes, "spawns", "1");
   }
+  if (header.ends) {
+    put_pair(bytes, "ends", "1");
+  }
   if (header.forked.has_value()) {
     put_pair(bytes, "forked", *header.forked ? "1" : "0");
   }
@@ -119,6 +122,8 @@ bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick) 
       tick = number(value);
     } else if (key == "spawns") {
       header.spawns = value == "1";
+    } else if (key == "ends") {
+      header.ends = value == "1";
     } else if (key == "forked") {
       header.forked = value == "1";
     } else if (key == "sample") {

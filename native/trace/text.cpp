@@ -38,6 +38,7 @@ const std::vector<Form>& forms() {
       {Kind::kHeap, "heap", {kValue}, 1},
       {Kind::kFiles, "files", {kValue}, 1},
       {Kind::kSpawn, "spawn", {kValue}, 1},
+      {Kind::kEnd, "end", {}, 0},
   };
   return kForms;
 }

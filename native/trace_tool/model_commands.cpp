@@ -99,12 +99,11 @@ std::string read_all(std::FILE* file) {
   return text;
 }
 
-// The rate of a sample, its estimates and their standard errors; null for a complete trace.
-Json sample_json(const char* path) {
+// The estimates from a sample and their standard errors; nothing for a complete trace.
+std::optional<model::SampleError> estimates(const char* path) {
   std::string error;
   const auto source = open_trace(path, error);
-  const auto found = source ? model::sample_error(*source) : std::nullopt;
-  return found ? model::to_json(*found) : Json();
+  return source ? model::sample_error(*source) : std::nullopt;
 }
 
 }  // namespace
@@ -124,9 +123,9 @@ int info_command(Words words) {
   struct stat status{};
   const auto bytes = ::stat(words[0], &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
   Json json = model::to_json(statistics, source->header(), source->loss(), bytes);
-  json["sample"] = sample_json(words[0]);
-  if (!json["sample"].is_null()) {
-    json["bytes_per_event"] = nullptr;  // the file does not hold the events that are counted
+  json["sample"] = nullptr;
+  if (const auto found = estimates(words[0])) {
+    model::put_estimates(json, *found);
   }
   print(json);
   return 0;
@@ -170,7 +169,8 @@ int fit_command(Words words) {
     fitted = model::to_json(found);
   }
   if (rate > 0) {
-    fitted["sample"] = sample_json(words[0]);
+    const auto found = estimates(words[0]);
+    fitted["sample"] = found ? model::to_json(*found) : Json();
   }
   // The path of the program is not part of the model: the caller finds its libraries by it.
   print({{"executable", executable}, {"model", std::move(fitted)}});

@@ -37,6 +37,7 @@ int repack_trace(EventSource& source, const char* trace, const char* path) {
   const Summary& s = done.summary;
   return print_with_loss({{"events", s.events},
                           {"allocations", s.allocations},
+                          {"requests", done.ticks},
                           {"threads", s.threads},
                           {"peak_live_bytes", s.peak_live_bytes},
                           {"bytes", size_of(path)},

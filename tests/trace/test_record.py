@@ -136,6 +136,7 @@ def test_one_line_says_where_the_traces_of_other_processes_are(tmp_path: Path) -
     done = heapwright_record("-o", "t.hwt", "--", "sh", "-c", "ls / >/dev/null; true", folder=tmp_path)
     lines = done.stderr.decode().splitlines()
     assert re.fullmatch(r"heapwright: t\.processes: 1 other process, [\d,]+ events in all", lines[-1]), lines
+    assert all(re.search(r"peak live [\d.]*[1-9][\d.]* (B|KiB|MiB),", line) for line in lines[:-1]), lines
 
 
 @pytest.mark.parametrize(("stdin", "read"), [("-", b"ours"), ("none", b""), ("in.txt", b"a file's")])

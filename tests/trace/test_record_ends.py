@@ -157,6 +157,27 @@ def test_term_reaches_the_command(cases: Path, tmp_path: Path) -> None:
     assert count_events(tmp_path / "t.hwt") > 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("workload", [False, True])
+def test_a_signal_to_record_ends_the_command_and_packs_the_trace(
+    workload: bool, number: signal.Signals, tmp_path: Path
+) -> None:
+    """It has no terminal, from which Ctrl-C would reach the command too."""
+    ready = tmp_path / "ready"
+    command = ["perl", "-e", f"open my $f, '>', '{ready}'; close $f; sleep 600"]
+    (tmp_path / "w.toml").write_text(f"command = {json.dumps(command)}\n")
+    what = ["--workload", "w.toml"] if workload else ["--", *command]
+    process = subprocess.Popen([HEAPWRIGHT, "record", "-o", "t.hwt", *what], cwd=tmp_path, start_new_session=True)
+    wait_for(ready.exists)
+    process.send_signal(number)
+    try:
+        assert process.wait(60) == 128 + number
+    finally:
+        process.kill()
+    assert count_events(tmp_path / "t.hwt") > 0
+    assert not list(tmp_path.glob(f".*{SUFFIX}"))
+
+
 def test_a_phase_can_be_marked_from_outside(tmp_path: Path) -> None:
     env = {"HEAPWRIGHT_RECORD_SIGNAL": str(int(signal.SIGUSR2))}
     (trace, *_) = recorded(tmp_path, "perl", "-e", "kill USR2 => $$ for 1..3", env=env)

@@ -12,7 +12,23 @@ using raw::FileHeader;
 
 namespace {
 
+constexpr std::uint64_t kSane = 1ULL << 62;  // nanoseconds or units; more is damage
+
 std::string text_of(const char* field, std::size_t room) { return {field, strnlen(field, room)}; }
+
+// When the recording began, on the monotonic clock.
+std::uint64_t begin_ns(const FileHeader& raw) {
+  return raw.windowed != 0 ? std::max(raw.first_ns, raw.window_begin_ns.load()) : raw.first_ns;
+}
+
+// Whether the header has the end of a process that could not record it.
+bool has_end(const FileHeader& raw) {
+  const raw::Ending ending = raw.ending.load();
+  const bool began = raw.windowed == 0 || raw.window_begin_ns.load() != 0;
+  const std::uint64_t end = raw.end_ns.load();
+  return began && (ending == raw::Ending::kRunning || ending == raw::Ending::kReplaced) &&
+         end >= begin_ns(raw) && end <= kSane;
+}
 
 }  // namespace
 
@@ -46,6 +62,7 @@ Header read_header(const FileHeader& raw) {
   header.resident_at_start = raw.resident_at_start;
   header.forked = raw.forked != 0;
   header.spawns = raw.sample == 0;
+  header.ends = has_end(raw);
   const std::uint64_t level = std::min<std::uint64_t>(raw.min_level.load(), raw::kLevels);
   const std::uint64_t rate = std::min(raw.sample, Header::kMaxSample >> level) << level;
   header.sample = rate > 1 ? rate : 0;
@@ -55,7 +72,7 @@ Header read_header(const FileHeader& raw) {
     };
     const std::uint64_t end = raw.window_end_ns.load();
     header.window_begin = seconds(raw.window_begin_ns.load());
-    header.window_end = seconds(end != 0 ? end : raw.last_ns.load());
+    header.window_end = seconds(end != 0 ? end : header.ends ? raw.end_ns.load() : raw.last_ns.load());
   }
   return header;
 }
@@ -63,8 +80,8 @@ Header read_header(const FileHeader& raw) {
 ClockConversion::ClockConversion(const FileHeader& raw)
     : first_(raw.windowed != 0 ? std::max(raw.first_stamp, raw.window_begin_stamp.load()) : raw.first_stamp),
       units_(raw.last_stamp.load() - raw.first_stamp),
-      ns_(raw.last_ns.load() - raw.first_ns) {
-  constexpr std::uint64_t kSane = 1ULL << 62;
+      ns_(raw.last_ns.load() - raw.first_ns),
+      end_ns_(has_end(raw) ? raw.end_ns.load() - begin_ns(raw) : 0) {
   if (raw.clock == raw::ClockKind::kMonotonic) {
     units_ = 1;
     ns_ = 1U << raw::kNanosecondsShift;
@@ -76,13 +93,12 @@ ClockConversion::ClockConversion(const FileHeader& raw)
 }
 
 std::uint64_t ClockConversion::to_ns(std::uint64_t stamp) const {
-  constexpr std::uint64_t kMax = 1ULL << 62;
   if (stamp <= first_) {
     return 0;
   }
   const double ns =
       static_cast<double>(stamp - first_) * (static_cast<double>(ns_) / static_cast<double>(units_));
-  return ns < static_cast<double>(kMax) ? static_cast<std::uint64_t>(ns) : kMax;
+  return ns < static_cast<double>(kSane) ? static_cast<std::uint64_t>(ns) : kSane;
 }
 
 bool is_raw(const std::string& path) {

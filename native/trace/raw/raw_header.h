@@ -22,11 +22,14 @@ class ClockConversion {
  public:
   explicit ClockConversion(const raw::FileHeader& raw);
   std::uint64_t to_ns(std::uint64_t stamp) const;
+  // When the process ended that could not record it; 0 if unknown.
+  std::uint64_t end_ns() const { return end_ns_; }
 
  private:
   std::uint64_t first_;
   std::uint64_t units_;
   std::uint64_t ns_;
+  std::uint64_t end_ns_;
 };
 
 }  // namespace heapwright::trace

@@ -35,7 +35,8 @@ Loss describe_loss(const raw::FileHeader& raw, const RawLoss& lost) {
   } else if (raw.windowed != 0 && raw.window_begin_ns.load() == 0) {
     loss.why = "the window did not begin before the process ended";
   } else if (ending == Ending::kRunning) {
-    loss.why = "the process was killed, ended without exit(), or still ran";
+    loss.why = raw.end_ns.load() != 0 ? "the process was killed, ended without exit(), or still ran"
+                                      : "the process was killed or still ran; when it ended is unknown";
   } else if (lost.inherited != 0) {
     loss.why = "the reader left out " + counted(lost.inherited, "call") +
                " of free or realloc for memory from before fork()";

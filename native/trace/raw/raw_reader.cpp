@@ -58,6 +58,7 @@ class Reader : public RawSource {
   void put_ticks(const TimedRecord& record, ReadThread& thread);
   void begin_window();
   void end_unfinished();
+  void estimate_touched();
 
   std::unique_ptr<RawFile> file_;
   Header header_;
@@ -74,7 +75,6 @@ class Reader : public RawSource {
   std::uint64_t last_clock_ = 0;  // of the last record
   std::uint64_t waited_ = 0;      // nanoseconds without a processor, left out of all times
   std::uint64_t dropped_ = 0;
-  std::uint32_t last_thread_ = 0;  // of the last record, as it is numbered here
   TouchedEstimate touched_;
   bool ended_ = false;              // the events after the last record have been returned
   std::vector<TimedRecord> born_;   // objects that were live when the window began
@@ -350,7 +350,6 @@ void Reader::put_ticks(const TimedRecord& record, ReadThread& thread) {
 
 void Reader::take(const TimedRecord& record) {
   ReadThread& thread = thread_of(record);
-  last_thread_ = thread.number;  // the record may end the thread
   put_ticks(record, thread);
   switch (record.record.tag) {
     case Tag::kMalloc:
@@ -388,12 +387,25 @@ void Reader::take(const TimedRecord& record) {
   last_clock_ = record.clock;
 }
 
-// Estimates the touched bytes of large blocks that were live when a process ended without exit().
+// Makes the last events of a process that ended without exit() and so could not record its end. They
+// are by thread 0, because the last thread may have ended.
 void Reader::end_unfinished() {
   const bool has_exited = file_->header().ending.load() == raw::Ending::kExited;
-  if (std::exchange(ended_, true) || has_exited || header_.sample != 0) {
+  if (std::exchange(ended_, true) || has_exited || threads_seen_ == 0) {
     return;
   }
+  const std::uint64_t passed = clock_conversion_.end_ns();
+  last_time_ = std::max(last_time_, passed - std::min(passed, waited_));
+  if (header_.sample == 0) {
+    estimate_touched();
+  }
+  if (header_.ends) {
+    ready_.push_back({.kind = Kind::kEnd, .time = last_time_});
+  }
+}
+
+// Estimates the touched bytes of large blocks that are live at the end.
+void Reader::estimate_touched() {
   std::vector<TouchedEstimate::Block> blocks;
   live_.each([&](const Live& live) {
     if (live.size >= kLargeBlock) {
@@ -402,11 +414,8 @@ void Reader::end_unfinished() {
   });
   touched_.finish(blocks);
   for (const TouchedEstimate::Block& block : blocks) {
-    ready_.push_back({.kind = Kind::kTouched,
-                      .thread = last_thread_,
-                      .time = last_time_,
-                      .object = block.object,
-                      .touched = block.touched});
+    ready_.push_back(
+        {.kind = Kind::kTouched, .time = last_time_, .object = block.object, .touched = block.touched});
   }
 }
 

@@ -24,6 +24,7 @@ from heapwright.errors import UsageError
 from heapwright.files import scratch_folder
 from heapwright.platforms import PLATFORMS
 from heapwright.terminal_text import counted, say, warn
+from heapwright.units import show_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,14 +181,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _warn_if_thinned(args: argparse.Namespace, processes: Sequence[RecordedProcess]) -> None:
-    """Warn if the sample of the first process holds fewer objects than asked for."""
+    """Warn if samples hold fewer objects than asked for."""
     asked = 0 if args.recover is not None else _sampling(args).small_rate
-    left = processes[0].packed.sample if processes else 0
-    if asked > 1 and left > asked:
+    left = [process.packed.sample for process in processes if process.packed.sample > asked]
+    if asked > 1 and left:
         bounds = "--max-cost or --max-size" if args.max_size else "--max-cost"
+        which = (
+            "the sample was"
+            if len(processes) == 1
+            else f"{counted(len(left), 'sample')} of {len(processes)} {'was' if len(left) == 1 else 'were'}"
+        )
+        rate = f"1 in {min(left):,}" + (f" … {max(left):,}" if max(left) > min(left) else "")
         warn(
-            f"the sample was thinned from 1 in {asked:,} to 1 in {left:,}, to keep {bounds}; "
-            "its figures vary more. --max-cost 0 sets no bound of CPU time"
+            f"{which} thinned from 1 in {asked:,} to {rate}, to keep {bounds}; "
+            f"{'its' if len(processes) == 1 else 'their'} figures vary more. --max-cost 0 sets no bound of CPU time"
         )
 
 
@@ -316,5 +323,5 @@ def _line(process: RecordedProcess) -> str:
         )
     return (
         f"{process.trace}: {process.name or process.pid}, {counted(packed.events, 'event')}, {threads}, "
-        f"peak live {packed.peak_live_bytes / 2**20:.1f} MiB{each}{note}"
+        f"peak live {show_bytes(packed.peak_live_bytes)}{each}{note}"
     )

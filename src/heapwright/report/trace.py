@@ -61,7 +61,8 @@ def show_info(info: Info, name: str, console: Console) -> None:
         say(line, style)
     if info.curve.points > 1:
         over = "time" if info.duration_s else "events: this trace has no times"
-        say(f"\nlive bytes over {over}", "bold")
+        noise = ", with the noise of the sample" if info.sample else ""
+        say(f"\nlive bytes over {over}{noise}", "bold")
         for line in live_bytes_picture(info.curve, info.duration_s):
             say(line)
     if info.allocations:
@@ -99,6 +100,7 @@ def _event_rows(info: Info) -> Iterator[tuple[str, str]]:
         yield "sample", f"of 1 object in {s.rate}: {counted(s.objects, 'object')}; all figures are estimates"
         error = f"standard errors: peak live ± {amount(s.peak_live_error)} ({s.peak_share:.1%})"
         yield "", f"{error}, allocations ± {s.allocations_error:,.0f}"
+        yield "", "on average, the estimated peak is at most the true one"
     rate = f" in {duration_text(info.duration_s)}, {info.events_per_s or 0:,.0f} a second" if info.duration_s else ""
     yield "events", f"{info.events:,}{rate}"
     density = f", {info.bytes_per_event:.2f} B an event" if info.bytes_per_event else ""
@@ -113,7 +115,8 @@ def _live_rows(info: Info) -> Iterator[tuple[str, str]]:
     never_freed = f"never freed {amount(info.end_live_bytes)} in {counted(info.never_freed['count'], 'block')}"
     yield "", f"mean {amount(info.mean_live_bytes)} over {info.averaged_over}; {never_freed}"
     peak, mean = amount(info.lower_bound.peak_page_bytes), amount(info.lower_bound.mean_page_bytes)
-    yield "lower bound", f"{peak} at the peak, {mean} on average, for any"
+    about = "about " if info.sample else ""  # a sample proves no bound
+    yield "lower bound", f"{about}{peak} at the peak, {about}{mean} on average, for any"
     yield "", "allocator with 16-byte alignment if all memory is touched"
 
 

@@ -110,7 +110,8 @@ class SampleEstimates(msgspec.Struct):
         objects: in the sample.
         allocations, allocations_error: of the program.
         allocated_bytes, allocated_error: requested by allocations.
-        peak_live_bytes, peak_live_error: the maximum of live bytes.
+        peak_live_bytes: the maximum of live bytes; on average at most the true one.
+        peak_live_error: of live bytes at that time.
     """
 
     rate: int
@@ -131,7 +132,7 @@ class SampleEstimates(msgspec.Struct):
 class Info(msgspec.Struct):
     """The part of the statistics that `heapwright info` prints, in bytes and seconds.
 
-    Times are None if the trace has no times.
+    Times are None if the trace has no times. `end_known` tells whether the trace covers the time up to the end.
     """
 
     events: int
@@ -153,6 +154,7 @@ class Info(msgspec.Struct):
     mean_live_bytes: float
     averaged_over: str
     end_live_bytes: int
+    end_known: bool
     peak_resident_bytes: int | None
     resident_at_peak: Split | None
     resident_at_end: Split | None

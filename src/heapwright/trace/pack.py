@@ -23,6 +23,7 @@ class Packed(msgspec.Struct):
         lost_bytes, lost_events: that could not be read, or are known to be missing.
         cut_short: the recording has no proper end.
         sample: it holds one in so many small objects; 0: all. The counts are those of the chosen objects.
+        requests: allocations and reallocs of the process, also of objects that are not in the sample.
     """
 
     events: int
@@ -34,6 +35,7 @@ class Packed(msgspec.Struct):
     lost_events: int
     cut_short: bool
     sample: int = 0
+    requests: int = 0
 
 
 def native_program(name: str) -> Path:

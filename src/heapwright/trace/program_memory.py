@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _NEAR_PEAK = 0.8  # readings of at least this share of the highest are compared
 _MOST_READINGS = 64
 _FEW_READINGS = 20  # of a program that is so short, only the peak is known
+_SHORT_REST = 0.01  # share of the time after the last reading that is left out
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,14 @@ def program_memory(info: Info) -> ProgramMemory | None:
     malloc, exact = _malloc_near_peak(curve, info.forked)
     if len(curve.time_s) < _FEW_READINGS:
         return ProgramMemory(info.peak_resident_bytes, malloc=malloc, exact=exact)
-    rows = zip(curve.time_s, curve.time_s[1:], curve.resident_bytes, curve.resident_bytes[1:], strict=False)
+    times, sizes = [*curve.time_s], [*curve.resident_bytes]
+    end = info.duration_s or times[-1]
+    if info.loss.cut_short and end - times[-1] > _SHORT_REST * end:  # it was killed, and took no reading at its end
+        if info.resident_at_end is None:  # its memory may have changed after the last one
+            return ProgramMemory(info.peak_resident_bytes, malloc=malloc, exact=exact)
+        times.append(end)
+        sizes.append(sizes[-1])
+    rows = zip(times, times[1:], sizes, sizes[1:], strict=False)
     timed = sorted(((first + second) / 2, until - since) for since, until, first, second in rows)
     total = sum(span for _, span in timed)
     mean = sum(size * span for size, span in timed) / total

@@ -22,6 +22,7 @@ SUFFIX = ".recording"
 _PACKING = ".packing"
 # native/raw_format/format.h: magic, version, block_bytes, clock, page_size, pid, parent …;
 # allocator at 128, executable at 640, the words of the command from 1668 on.
+MAGIC = 0x0A77617277616568
 _START = struct.Struct("<QIIIIQQ")
 _EXECUTABLE = slice(640, 640 + 1024)
 _COMMAND = slice(1668, 1668 + 4096)  # enough for the first word

@@ -30,6 +30,7 @@ from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.files import is_stream
 from heapwright.platforms import INSIDE, need_platform
 from heapwright.trace.pack import Packed, pack
+from heapwright.trace.process_ends import ending_now, noting_ends
 from heapwright.trace.raw_files import (
     SUFFIX,
     check_writable,
@@ -286,12 +287,15 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
         raise HeapwrightError(obstacle.why, obstacle.instead)
     folder = raw_folder(trace)
     try:
-        status, failure = run(folder)
+        with noting_ends(folder):
+            status, failure = run(folder)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
         if not any(raw.stat().st_size for raw in folder.glob("*.raw")):
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        raise _kept(folder, trace, "the recording ended early", error) from None
+        if not isinstance(error, KeyboardInterrupt):
+            raise _kept(folder, trace, "the recording ended early", error) from None
+        status, failure = INTERRUPTED, "it was interrupted"
     if not any(folder.glob("*.raw")):
         try:
             check_writable(folder)  # the disk may have become full meanwhile
@@ -335,9 +339,10 @@ def recover(
             f"the folder of a recording is called .TRACE.*{SUFFIX}, beside the future trace",
         )
     try:
-        with packing_folder(trace) as packing:
+        with packing_folder(trace) as packing, ending_now(raws, running):
             drafts = [_Draft(raw, packing / f"{raw.stem}.hwt") for raw in raws]
-            drafts.sort(key=lambda draft: -draft.packed.events)
+            sampled = any(draft.packed.sample for draft in drafts)  # each at its own rate
+            drafts.sort(key=lambda draft: -(draft.packed.requests if sampled else draft.packed.events))
             empty = not any(draft.packed.allocations for draft in drafts if not own or executable(draft.raw) != own)
             result = [] if empty else _place_all(drafts, trace, running)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:

@@ -30,8 +30,9 @@ def run_command(
 ) -> int:
     """Runs a command to its end; returns its exit status.
 
-    Ctrl-C reaches the command from the terminal. SIGTERM and SIGHUP are passed on to it. The command decides how it
-    reacts. When it has ended, each of these signals ends the wait for other processes.
+    Signals are passed on to the command, except for SIGINT if we are in the terminal's foreground: then Ctrl-C reaches
+    the command from the terminal. The command decides how it reacts. When it has ended, each of these signals ends the
+    wait for other processes.
 
     Args:
         command: its words.
@@ -50,7 +51,7 @@ def run_command(
             early.append(number)
         elif process.returncode is not None:
             late.append(number)
-        elif number != signal.SIGINT:
+        elif number != signal.SIGINT or not _in_foreground():
             process.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -70,6 +71,20 @@ def run_command(
         for number, handler in before.items():
             signal.signal(number, handler)
     return status if status >= 0 else 128 - status
+
+
+def _in_foreground() -> bool:
+    """Whether Ctrl-C in our terminal sends SIGINT to our process group, of which the command is a member."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:  # none
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _wait_for_others(folder: Path, stop: Sequence[int]) -> None:

@@ -28,6 +28,7 @@ from heapwright.metrics import METRICS
 from heapwright.study.store import Store
 from heapwright.trace import record
 from heapwright.trace.info import Info, read_info
+from heapwright.trace.process_ends import noting_ends
 from heapwright.trace.raw_files import SUFFIX, check_writable, raw_folder
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
@@ -113,7 +114,8 @@ def record_input(
     folder = raw_folder(trace)
     began = time.monotonic()
     try:
-        outcome = record.run_recorded(executor, input_, folder, allocator)
+        with noting_ends(folder):
+            outcome = record.run_recorded(executor, input_, folder, allocator)
         if outcome.failure:
             raise HeapwrightError(f"it does not run while it is recorded: {outcome.failure}")
         if not any(folder.glob("*.raw")):
