@@ -33,7 +33,8 @@ inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, s
       event.size = magnitude(random() % 100 == 0 ? 50 : 14);
       event.alignment = event.kind == Kind::kAligned ? std::uint64_t{1} << (random() % 20) : 0;
       live.push_back(event.object);
-    } else if (event.kind == Kind::kThreadStart || event.kind == Kind::kThreadEnd) {
+    } else if (event.kind == Kind::kThreadStart || event.kind == Kind::kThreadEnd ||
+               event.kind == Kind::kEnd) {
       if (random() % 50 != 0) {
         continue;
       }

@@ -248,6 +248,30 @@ TEST(RawReader, PrefixesAndTheRest) {
   EXPECT_EQ(read.loss.failed_calls, 4U);
 }
 
+// The last thread has ended, so the events at the end are those of thread 0.
+TEST(RawReader, EndOfAKilledProcess) {
+  using raw::Ending;
+  for (const auto& [ending, end_ns] : {std::pair{Ending::kRunning, 10'000U},
+                                       {Ending::kReplaced, 10'000U},
+                                       {Ending::kRunning, 0U},
+                                       {Ending::kExited, 10'000U},
+                                       {Ending::kStopped, 10'000U}}) {
+    const bool known = end_ns != 0 && (ending == Ending::kRunning || ending == Ending::kReplaced);
+    RawBuilder raw;
+    raw.header().first_ns = 1000;
+    raw.header().ending.store(ending);
+    raw.header().end_ns.store(end_ns);
+    raw.event(0, 10, Tag::kMalloc, 0x1000, 100'000);
+    raw.event(1, 20, Tag::kMalloc, 0x2000, 100);
+    raw.other(1, 30, Other::kThreadEnd, 1);
+    const Read read = read_built(raw);
+    EXPECT_EQ(read.header.ends, known);
+    EXPECT_EQ(read.events.back().time, known ? 9000U : 240U);
+    EXPECT_EQ(read.events.back().thread, ending == Ending::kExited ? 1U : 0U);
+    EXPECT_EQ(read.events.back() == (Event{.kind = Kind::kEnd, .time = 9000}), known);
+  }
+}
+
 // 3 writers with about 60,000 events in several blocks each, which free each other's memory.
 RawBuilder random_recording(unsigned seed) {
   std::mt19937_64 random(seed);
