@@ -16,6 +16,7 @@ using raw::kBlockBytes;
 using raw::Other;
 using raw::Tag;
 using recorder::RawBuilder;
+using recorder::TemporaryFile;
 
 // Kind, thread and object of an event; thread starts are left out.
 struct Step {
