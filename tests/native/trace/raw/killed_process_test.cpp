@@ -14,7 +14,7 @@ using raw::Other;
 using raw::Tag;
 using recorder::RawBuilder;
 
-// The last thread has ended, so the events at the end are those of thread 0.
+// The last thread has ended, so the event of the end is one of thread 0.
 TEST(KilledProcess, ItsEndIsTheLastEventIfItIsKnown) {
   for (const auto& [ending, end_ns] : {std::pair{Ending::kRunning, 10'000U},
                                        {Ending::kReplaced, 10'000U},
@@ -32,7 +32,7 @@ TEST(KilledProcess, ItsEndIsTheLastEventIfItIsKnown) {
     const Read read = read_built(raw);
     EXPECT_EQ(read.header.ends, known);
     EXPECT_EQ(read.events.back().time, known ? 9000U : 240U);
-    EXPECT_EQ(read.events.back().thread, ending == Ending::kExited ? 1U : 0U);
+    EXPECT_EQ(read.events.back().thread, known ? 0U : 1U);
     EXPECT_EQ(read.events.back() == (Event{.kind = Kind::kEnd, .time = 9000}), known);
   }
 }
