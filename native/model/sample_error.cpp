@@ -67,7 +67,8 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
   const bool growth = sample.header().sample_growth;
   trace::LiveTable<Live> table;
   Peaks peaks;
-  std::mt19937_64 bits;  // the same for each reading of the file
+  // NOLINTNEXTLINE(bugprone-random-generator-seed,cert-msc*): the same for each reading of the file
+  std::mt19937_64 bits;
   double bytes = 0;
   double most_bytes = 0;
   double variance = 0;
