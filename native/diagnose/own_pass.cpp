@@ -78,6 +78,15 @@ void PassReader::describe(std::size_t index, std::uint64_t chunk) {
     pass_.superblocks.push_back(found);
     return;
   }
+  constexpr std::uint8_t kFree = 0;  // Kind::kFree
+  if (found.kind == kFree) {         // the first superblock of a span that is kept whole (core/freed_spans.h)
+    const auto length = field<std::uint32_t>(at, layout_.length);
+    pass_.sound = pass_.sound && length != 0 && index + length <= layout_.superblocks_in_chunk;
+    for (std::size_t i = 0; pass_.sound && i < length; ++i) {
+      pass_.empty.push_back(found.address + i * layout_.superblock_bytes);
+    }
+    return;
+  }
   if (found.kind != layout_.kind_blocks) {
     return;
   }

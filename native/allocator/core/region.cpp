@@ -20,7 +20,7 @@ Superblock* at(Chunk* chunk, std::size_t index) { return reinterpret_cast<Superb
 }  // namespace
 
 bool Region::may_use_huge_pages() const {
-  return used() >= HugePages::kSmallHeap / kSuperblockBytes &&
+  return used_ >= HugePages::kSmallHeap / kSuperblockBytes &&
          settings.huge_pages == platform::HugePageMode::kAuto && !settings.guards;
 }
 
@@ -82,7 +82,7 @@ Superblock* Region::take_empty(const SuperblockRequest& request) {
     if (!request.huge) {
       HugePages::refuse(chunk, chunk->huge);
     } else if (chunk->huge != HugePages::kBothHalves) {
-      huge_pages_.ask(chunk, used(), false, run_ms());
+      huge_pages_.ask(chunk, used_, false, run_ms());
     }
   }
   return chunk == nullptr ? nullptr : claim(chunk, 1, request);
@@ -102,7 +102,7 @@ Superblock* Region::take(std::size_t count, std::uint8_t number, bool small) {
   if (may_use_huge_pages()) {
     const std::uint64_t now = run_ms();
     look_at_next_chunk(now);
-    request.huge = small && huge_pages_.pay_off(used(), sharing_heaps());
+    request.huge = small && huge_pages_.pay_off(used_, sharing_heaps());
     if (request.huge) {
       first = take_open(open_.huge, &Chunk::free, request);
       request.huge = huge_pages_.may_ask(now);
@@ -175,8 +175,10 @@ void Region::give_span(Superblock* span) {
     give(span, span->length);
     return;
   }
-  set_kind(span, Kind::kQuarantined);
+  set_kind(span, Kind::kFree);
   freed_spans_.put(span);
+  used_ -= span->length;
+  dirty_count_ += span->length;
   purge_above_allowance();
 }
 
@@ -184,12 +186,16 @@ Superblock* Region::take_span(std::size_t count) {
   Superblock* const span = freed_spans_.take(count);
   if (span != nullptr) {
     clean_ = false;
+    used_ += count;
+    dirty_count_ -= count;
     peak_in_use_ = std::max(peak_in_use_, in_use());  // used and free memory together are as before
   }
   return span;
 }
 
 void Region::split_freed_spans() {
+  used_ += freed_spans_.superblocks();
+  dirty_count_ -= freed_spans_.superblocks();
   freed_spans_.take_all([this](Superblock* span) { make_free(span, span->length); });
 }
 
@@ -312,12 +318,8 @@ bool Region::purge_all() {
 }
 
 Region::Statistics Region::statistics() const {
-  return {bytes_,
-          used() * kSuperblockBytes,
-          (dirty_count_ + freed_spans_.superblocks()) * kSuperblockBytes,
-          purged_bytes_,
-          purges_,
-          huge_pages_.collapses()};
+  return {bytes_,  used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, purged_bytes_,
+          purges_, huge_pages_.collapses()};
 }
 
 Superblock* Region::next_used(Superblock* after) const {

@@ -26,7 +26,7 @@
 // takes a fifth of the instructions of splitting it and joining it again. It is free memory like other
 // free superblocks. All freed spans are split before the region looks for a span of another length,
 // takes a superblock that holds no memory, purges, or lengthens a span. Until then their bits in the
-// chunk's masks say 'in use', and their kind is kQuarantined.
+// chunk's masks say 'in use'. The kind of their first superblock is kFree.
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
@@ -211,11 +211,10 @@ class Region {
   Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   // In superblocks: memory in use, free memory, and how much may be free while so much is in use.
-  [[nodiscard]] std::size_t in_use() const { return used() + large.bytes() / kSuperblockBytes; }
+  [[nodiscard]] std::size_t in_use() const { return used_ + large.bytes() / kSuperblockBytes; }
   [[nodiscard]] std::size_t held_count() const {
-    return dirty_count_ + freed_spans_.superblocks() + large.kept_bytes() / kSuperblockBytes;
+    return dirty_count_ + large.kept_bytes() / kSuperblockBytes;
   }
-  [[nodiscard]] std::size_t used() const { return used_ - freed_spans_.superblocks(); }
   [[nodiscard]] std::size_t allowance_at(std::size_t in_use) const;
   void make_free(Superblock* first, std::size_t count);
   HEAPWRIGHT_COLD void split_freed_spans();
@@ -235,8 +234,8 @@ class Region {
   std::size_t next_look_ = 0;  // offset of the chunk that HugePages looks at next
   List<Superblock> dirty_;     // free superblocks that hold memory, the latest first
   FreedSpans freed_spans_;
-  std::size_t used_ = 0;  // superblocks, those of freed spans included
-  std::size_t dirty_count_ = 0;
+  std::size_t used_ = 0;         // superblocks
+  std::size_t dirty_count_ = 0;  // free superblocks that may hold memory, those of freed spans included
   std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill
   std::uint64_t started_ms_ = 0;
   PrematurePurges premature_;

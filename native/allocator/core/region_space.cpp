@@ -118,7 +118,7 @@ Chunk* Region::fresh_chunk(bool huge) {
   }
   auto* const chunk = reinterpret_cast<Chunk*>(base_ + bytes_);
   if (huge) {
-    huge_pages_.ask(chunk, used(), true, run_ms());
+    huge_pages_.ask(chunk, used_, true, run_ms());
   }
   // After shrink() of a reservation the memory need not be zero.
   *chunk = {kAllFree, 0, 0, nullptr, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};

@@ -45,12 +45,11 @@ struct Block {
 };
 
 enum class Kind : std::uint8_t {
-  kFree = 0,         // in its chunk's `free` mask
+  kFree = 0,         // in its chunk's `free` mask, or the first superblock of a span in FreedSpans
   kBlocks = 1,       // blocks of one class
   kSpan = 2,         // the first superblock of a block that takes whole superblocks
   kSpanTail = 3,     // a further superblock of a span
-  kQuarantined = 4,  // the first superblock of a freed span that is still whole: in a span cache, in
-                     // the region, or, hardened, in quarantine
+  kQuarantined = 4,  // the first superblock of a freed span: in a span cache, or, hardened, in quarantine
 };
 
 struct alignas(64) Superblock {
