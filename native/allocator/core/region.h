@@ -22,9 +22,9 @@
 // allowance: the oldest of the kind that holds more. So memory falls without a clock, a thread or
 // another call, even in a process that becomes idle.
 //
-// Freed spans. A span stays whole when it is freed, and the next span of the same length takes it: that
-// takes a fifth of the instructions of splitting it and joining it again. It is free memory like other
-// free superblocks. All freed spans are split before the region looks for a span of another length,
+// Freed spans. A span stays whole when it is freed, and the next span of the same length takes it:
+// this saves splitting it and joining it again (docs/design-notes/exgen.md has counts). It is free
+// memory like other free superblocks. All freed spans are split before the region looks for a span of another length,
 // takes a superblock that holds no memory, purges, or lengthens a span. Until then their bits in the
 // chunk's masks say 'in use'. The kind of their first superblock is kFree.
 //
