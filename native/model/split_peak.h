@@ -38,7 +38,7 @@ class SplitPeak {
  public:
   // Adds an object to the sum, or takes it off.
   //
-  // value  what the object adds; below 0 to take it off
+  // value  what to add; below 0 where an object is freed
   // q      the chance that a half has the object
   // draws  of the object
   void add(double value, double q, const HalfDraws& draws) {
@@ -59,7 +59,7 @@ class SplitPeak {
     }
   }
 
-  // The estimate: at least what the sample itself holds.
+  // Estimates the maximum. The result is at least the maximum of the sample itself.
   double estimate() const { return std::max((others_[0] + others_[1]) / 2, max_sampled_); }
 
  private:

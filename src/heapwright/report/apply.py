@@ -95,7 +95,7 @@ def _shell(shipped: _Shipped) -> str:
     """Return a wrapper script for any command.
 
     Without arguments it runs the tuned command in its directory with its own variables; if there is none, it prints
-    its usage and fails. The settings come last, because they are added to what the variables hold.
+    its usage and fails. The settings come last: they are added to the values of the variables.
     """
     usage = "# Usage: this-script COMMAND ARGS..."
     if shipped.command:

@@ -1,5 +1,5 @@
-// Tests what the reader says of a process that could not record its end: when it ended, what was lost,
-// and how much of its large blocks was touched.
+// Tests the reader with processes that could not record their end: the time of the end, the loss, and
+// the touched part of large blocks.
 #include <gtest/gtest.h>
 
 #include <utility>
