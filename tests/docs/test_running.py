@@ -108,13 +108,13 @@ LEFT_OUT = {
     **dict.fromkeys(
         (
             "record -o shop.hwt -- gunicorn -w 2 --threads 8 shop:app",
-            "record -o shop.hwt --sample 64 --max-size 256M -- gunicorn -w 2 --threads 8 shop:app",
-            "record -o shop.hwt --sample 64 --after 10m --for 5m -- gunicorn -w 2 --threads 8 shop:app",
+            "record -o shop-day.hwt --sample 64 --max-size 256M -- gunicorn -w 2 --threads 8 shop:app",
+            "record -o shop-peak.hwt --sample 64 --after 10m --for 5m -- gunicorn -w 2 --threads 8 shop:app",
         ),
         "gunicorn may be missing, and serves until it is stopped",
     ),
     "record -o peak.hwt --sample 64 --after 10m --for 2m -- ./service": "the window begins after ten minutes",
-    "record -o peak.hwt --sample 64 --window-signal RTMAX -- ./service": "nobody sends the signal",
+    "record -o signal.hwt --sample 64 --window-signal RTMAX -- ./service": "nobody sends the signal",
     "import heaptrack.prog.1234.zst -o prog.hwt": "tests/trace/test_import.py has heaptrack's files",
     **dict.fromkeys(
         (
