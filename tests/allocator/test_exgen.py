@@ -205,6 +205,23 @@ def test_trim_gives_the_rest_back(exgen: Malloc, cases: Path) -> None:
     assert after <= numbers(exgen.run(cases, "resident"))[0] + 0.5 * MIB  # its own pages besides
 
 
+def test_trim_says_that_it_returned_pages_between_blocks(exgen: Malloc, cases: Path) -> None:
+    before, said, after = numbers(exgen.run(cases, "pages"))
+    assert said == 1
+    assert after < before - MIB
+
+
+def test_a_large_block_grows_although_freed_memory_fills_the_limit(exgen: Malloc, cases: Path) -> None:
+    """640 MiB in use and 160 kept: growing to 720 works only after the kept memory has returned to the kernel."""
+    assert numbers(exgen.run(cases, "grow", env={"EXGEN_OPTIONS": "limit=810m"})) == [1]
+
+
+def test_statistics_count_freed_large_blocks(exgen: Malloc, cases: Path) -> None:
+    before, after, _ = numbers(exgen.run(cases, "kept"))
+    assert before >= 20 * MIB
+    assert after == 0
+
+
 # linking
 
 

@@ -160,6 +160,30 @@ int main(int count, char **words) {
       ++got;
     }
     printf("%d\n", got);
+  } else if (strcmp(what, "grow") == 0) { /* whether a block can grow into memory that a freed one holds */
+    char *const large = malloc(4 * LARGE);
+    char *const other = malloc(LARGE);
+    large[4 * LARGE - 1] = 7;
+    free(other);
+    char *const grown = realloc(large, 4 * LARGE + LARGE / 2);
+    printf("%d\n", grown != NULL && grown[4 * LARGE - 1] == 7);
+  } else if (strcmp(what, "pages") == 0) { /* resident, and what malloc_trim says, with blocks between free pages */
+    fill(1000);
+    for (int i = 0; i < MANY; ++i) {
+      if (i % 16 != 0) {
+        free(others[i]);
+      }
+    }
+    const long before = resident();
+    const int said = malloc_trim(0);
+    printf("%ld %d %ld\n", before, said, resident());
+  } else if (strcmp(what, "kept") == 0) { /* of a freed large block: mallinfo's bytes to return, before and after */
+    char *const large = malloc(LARGE);
+    char *const other = malloc(LARGE / 8);
+    free(other);
+    const size_t before = mallinfo2().keepcost;
+    malloc_trim(0);
+    printf("%zu %zu %d\n", before, mallinfo2().keepcost, large != NULL);
   } else {
     return 2;
   }

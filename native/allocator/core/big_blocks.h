@@ -201,7 +201,7 @@ bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] Freed
                              SpanCache& cache) {
   Superblock* const superblock = superblock_of(address);
   if (!begins_span(superblock, address)) {
-    const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kQuarantined;
+    const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kHeldBack;
     fault = index_in_chunk(superblock) != 0 && free ? Fault::kDoubleFree : Fault::kInterior;
     return false;
   }
@@ -229,7 +229,7 @@ bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] Freed
     const Pool::Guard guard(*pool_);
     pool_->join(cache);
   }
-  set_kind(superblock, Kind::kQuarantined);
+  set_kind(superblock, Kind::kHeldBack);
   cache.put(superblock, superblock->length, [this](Superblock* old) { give_span(old); });
   return true;
 }
@@ -318,7 +318,7 @@ bool BigBlocks<C>::claim_span(Superblock* span) {
   if (span->kind != Kind::kSpan) {
     return false;
   }
-  set_kind(span, Kind::kQuarantined);
+  set_kind(span, Kind::kHeldBack);
   return true;
 }
 

@@ -225,14 +225,15 @@ class Heap {
   // Gives all free memory of this heap and of the pool to the kernel; returns whether there was
   // any. `pages`: also the free pages of superblocks that are in use.
   bool trim(bool pages = false) {
+    bool any = false;
     flush_cache();
     pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
     pool_->each_span_cache([this](SpanCache& other) { big_.empty(other); });
     drain_remote();
     if (pages) {
-      owned_.purge_pages();
+      any = owned_.purge_pages();
     }
-    return big_.trim();
+    return big_.trim() || any;
   }
   // Takes over everything from another heap of this thread, when the process gets its second thread
   // or a thread a heap of its own. From then on the other heap's allocate() returns nullptr and its

@@ -71,7 +71,7 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
     return_list(list, owned_, small ? OwnedSuperblocks<C>::Returned::kScattered : how);
     return;
   }
-  // If so, these are mostly blocks that other threads allocated.
+  // A list longer than this heap's own allocations account for has mostly blocks of other threads.
   bool returns =
       estimated_count(list) > obtained_[class_number] + 2 * std::int64_t{cache_.max_blocks(class_number)};
   if (small && is_scattered(list)) {

@@ -112,8 +112,9 @@ void* Large::allocate(std::size_t bytes, std::size_t alignment) {
     }
     address = begin;
   }
-  if (guard != 0) {
-    platform::protect(reinterpret_cast<void*>(address + bytes), guard);
+  if (guard != 0 && !platform::protect(reinterpret_cast<void*>(address + bytes), guard)) {
+    platform::unmap(reinterpret_cast<void*>(address), bytes + guard);
+    return nullptr;
   }
   insert({.address = address, .bytes = bytes});
   return reinterpret_cast<void*>(address);
@@ -326,7 +327,9 @@ void* Large::resize(void* block, std::size_t bytes) {
   const std::size_t before = entry->bytes;
   void* moved = block;
   if (bytes < before) {  // the first superfluous page becomes the guard
-    platform::protect(static_cast<char*>(block) + bytes, guard_bytes());
+    if (!platform::protect(static_cast<char*>(block) + bytes, guard_bytes())) {
+      return block;  // keeps its length and its guard
+    }
     platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);
   } else {  // the block moves away from its old guard
     moved = platform::remap(block, before, bytes + guard_bytes());

@@ -15,12 +15,6 @@ struct List {
     (first != nullptr ? first->previous : last) = item;
     first = item;
   }
-  void push_back(T* item) {
-    item->next = nullptr;
-    item->previous = last;
-    (last != nullptr ? last->next : first) = item;
-    last = item;
-  }
   void remove(T* item) {
     (item->previous != nullptr ? item->previous->next : first) = item->next;
     (item->next != nullptr ? item->next->previous : last) = item->previous;

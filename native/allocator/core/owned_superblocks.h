@@ -81,8 +81,8 @@ class OwnedSuperblocks {
   // Makes current superblocks ordinary ones, into which other threads may reclaim blocks. The next
   // collect_remote_frees() takes the blocks of threads that saw one of them as current.
   void on_thread_exit();
-  // Purges the wholly free pages of this heap's superblocks.
-  void purge_pages();
+  // Purges the wholly free pages of this heap's superblocks. Returns whether there were any.
+  bool purge_pages();
   // Takes over all superblocks of another heap of this thread.
   void take_over(OwnedSuperblocks& other);
   // Called before the process gets a second thread: from then on, full superblocks have no owner.
@@ -347,14 +347,16 @@ void OwnedSuperblocks<C>::on_thread_exit() {
 }
 
 template <Configuration C>
-void OwnedSuperblocks<C>::purge_pages() {
+bool OwnedSuperblocks<C>::purge_pages() {
   const Guard guard(*this);
   const Pool::Guard pool_guard(*pool_);
+  const std::size_t before = pool_->region.statistics().purged_bytes;
   queues_.each([this](Superblock* superblock) {
     if (!superblock->current && superblock->size >= kMinPurgedBytes) {
       queues_.purger().purge(superblock);
     }
   });
+  return pool_->region.statistics().purged_bytes != before;
 }
 
 template <Configuration C>
@@ -378,8 +380,8 @@ void OwnedSuperblocks<C>::add_taken(Superblock* superblock, RemoteQueue::Taken t
 // returns it to the region if all its blocks are free. Returns false in the latter case.
 template <Configuration C>
 bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
-  // If so, this heap became the owner just now, and threads that tried to reclaim before have given
-  // up.
+  // A superblock in no queue has no owner: this heap becomes the owner now, and threads that tried to
+  // reclaim before have given up.
   bool new_owner = !superblock->queued;
   if (new_owner && superblock->free_count < superblock->carved) {
     queues_.push_front(superblock);  // the processor's caches hold its blocks most likely

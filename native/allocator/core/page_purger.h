@@ -32,8 +32,7 @@ class PagePurger {
  public:
   constexpr explicit PagePurger(Pool& pool) : pool_(&pool) {}
 
-  // Bytes in the free blocks of the heap's superblocks, those that the thread currently allocates
-  // from left out.
+  // Bytes in the free blocks of the heap's superblocks, without the current superblocks.
   // The heap's thread reads it without the heap's lock, which those who change it hold.
   [[nodiscard]] std::size_t idle_bytes() const { return load_shared(idle_bytes_); }
   void add_idle(std::size_t bytes) { store_shared(idle_bytes_, idle_bytes_ + bytes); }

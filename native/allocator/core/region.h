@@ -13,8 +13,8 @@
 //
 // Because the region is contiguous, one subtraction and one comparison tell whether an address is
 // in it. It begins far from all addresses that the kernel would choose, so that it can grow in
-// place. Where that fails (a small address space, a sanitizer), the region lies in a reservation,
-// as large as the process can get.
+// place. Where that fails (a small address space, a sanitizer), the region lies in a reservation
+// of at most 64 GiB.
 //
 // Purging. Free superblocks and freed large blocks keep their memory as long as it is at most the
 // allowance: a quarter of the memory in use, and at least `keep_bytes` (2 MiB). When there is more,
@@ -82,6 +82,7 @@ class Region {
     std::size_t region_bytes;  // address space obtained for chunks
     std::size_t used_bytes;    // in superblocks in use
     std::size_t dirty_bytes;   // in free superblocks that may hold memory
+    std::size_t kept_bytes;    // in freed large blocks that are kept
     std::size_t purged_bytes;  // purged so far
     std::size_t purges;        // the number of calls
     std::size_t collapses;     // halves of chunks that became huge pages after their first access

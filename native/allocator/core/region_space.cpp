@@ -122,12 +122,13 @@ Chunk* Region::fresh_chunk(bool huge) {
   }
   // After shrink() of a reservation the memory need not be zero.
   *chunk = {kAllFree, 0, 0, nullptr, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};
+  const std::size_t page = platform::page_size();
+  if (settings.guards && page <= kLargestGuard &&
+      !platform::protect(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page)) {
+    return nullptr;
+  }
   __atomic_store_n(&bytes_, bytes_ + kChunkBytes, __ATOMIC_RELAXED);
   open_.update(chunk);
-  const std::size_t page = platform::page_size();
-  if (settings.guards && page <= kLargestGuard) {
-    platform::protect(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page);
-  }
   return chunk;
 }
 

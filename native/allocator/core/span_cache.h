@@ -5,7 +5,7 @@
 // Each slot is one word: the description of the span's first superblock, and the span's length in
 // the low bits. The heap's thread fills empty slots. Other threads may only empty them, in trim().
 //
-// A cached span is of kind kQuarantined: a second free() of it is noticed, and statistics count it
+// A cached span is of kind kHeldBack: a second free() of it is noticed, and statistics count it
 // as free. The region counts its superblocks as used.
 #pragma once
 

@@ -18,10 +18,13 @@ struct Statistics {
   std::size_t live_blocks;   // allocated blocks of a size class
   std::size_t cached_bytes;  // in the thread cache
 
+  // Free memory that may be resident, in whole superblocks or in freed large blocks.
+  [[nodiscard]] std::size_t free_bytes() const { return region.dirty_bytes + region.kept_bytes; }
   // Blocks of a size class that are not allocated but wait in a cache, a batch or a quarantine.
+  // Owners may move blocks while they are counted, so both can be more than what counted as live.
   void remove_live(std::size_t count, std::size_t bytes) {
-    live_blocks -= count;
-    live_bytes -= bytes;
+    live_blocks -= std::min(count, live_blocks);
+    live_bytes -= std::min(bytes, live_bytes - large_bytes);
   }
 };
 

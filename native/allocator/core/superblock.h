@@ -8,7 +8,7 @@
 //     └──────────────┴──────────────┴─────
 //       │
 //       ├─ superblock 0: ┌────────┬──────────┬──────────┬── ─ ──┬───────────┐
-//       │  (one page)    │ Chunk  │ Super- 1 │ Super- 2 │       │ Super- 63 │   64 bytes each
+//       │  (64 KiB)      │ Chunk  │ Super- 1 │ Super- 2 │       │ Super- 63 │   64 bytes each
 //       │                └────────┴──────────┴──────────┴── ─ ──┴───────────┘
 //       ├─ superblock 1: blocks of one size class, or a part of a span, or free
 //       └─ ... 63
@@ -49,7 +49,7 @@ enum class Kind : std::uint8_t {
   kBlocks = 1,       // blocks of one class
   kSpan = 2,         // the first superblock of a block that takes whole superblocks
   kSpanTail = 3,     // a further superblock of a span
-  kQuarantined = 4,  // the first superblock of a freed span: in a span cache, or, hardened, in quarantine
+  kHeldBack = 4,  // the first superblock of a freed span: in a span cache, or, hardened, in quarantine
 };
 
 struct alignas(64) Superblock {
@@ -147,7 +147,7 @@ constexpr void describe_superblocks(HeapLayout& layout) {
   layout.purged_pages = offsetof(Superblock, purged_pages);
   layout.kind_blocks = static_cast<std::uint8_t>(Kind::kBlocks);
   layout.kind_span = static_cast<std::uint8_t>(Kind::kSpan);
-  layout.kind_quarantined = static_cast<std::uint8_t>(Kind::kQuarantined);
+  layout.kind_quarantined = static_cast<std::uint8_t>(Kind::kHeldBack);
 }
 
 // The sizes that quarantines add up; 0 for no item.

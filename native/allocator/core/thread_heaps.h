@@ -152,6 +152,9 @@ Heap<C>* ThreadHeaps<C>::attach() {
     return nullptr;
   }
   register_handlers();
+  if (current_ != &empty_heap_) {  // registering has allocated
+    return current_;
+  }
   Heap<C>* heap = nullptr;
   {
     lock_.lock();

@@ -70,7 +70,8 @@ void* reallocate(Library& library, void* address, std::size_t bytes) {
   if (library.fits_in_place(usable, bytes)) {
     return address;
   }
-  if (usable == 0) {
+  const bool has_class = usable != 0;
+  if (!has_class) {
     if (void* const same = library.resize(address, bytes); same != nullptr) {
       return same;
     }
@@ -80,11 +81,14 @@ void* reallocate(Library& library, void* address, std::size_t bytes) {
     library.free(address);
     return out_of_memory();
   }
-  void* const block = allocate(library, bytes);
-  if (block != nullptr) {
-    std::memcpy(block, address, usable < bytes ? usable : bytes);
-    library.free(address);
+  void* block = library.allocate(bytes);
+  block = block != nullptr ? block : library.allocate_slow(bytes);
+  if (block == nullptr) {  // all free memory has returned to the kernel now: a large block may have room to grow
+    block = has_class ? nullptr : library.resize(address, bytes);
+    return block != nullptr ? block : out_of_memory();
   }
+  std::memcpy(block, address, usable < bytes ? usable : bytes);
+  library.free(address);
   return block;
 }
 

@@ -14,7 +14,11 @@ namespace heapwright::alloc::hidden_threads {
 // Returns the C library's own function, or nullptr if it has none.
 template <class Function>
 Function next(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+  void* const found = dlsym(RTLD_NEXT, name);
+  if (found == nullptr) {
+    dlerror();  // the program must not find our failure
+  }
+  return reinterpret_cast<Function>(found);
 }
 
 template <class Function, class... Arguments>

@@ -33,6 +33,7 @@ Function next(const char* name, Function other) {
   if (const auto found = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name)); found != nullptr) {
     return found;
   }
+  dlerror();  // the program must not find our failure
   if (other == nullptr) {
     heapwright::alloc::Message message;
     message << library.kName << ": no " << name << ": link a static program with "
@@ -75,7 +76,7 @@ HEAPWRIGHT_EXPORT int exgen_trim(void) { return library.trim() ? 1 : 0; }
 HEAPWRIGHT_EXPORT void exgen_become_threaded(void) { library.become_threaded(); }
 HEAPWRIGHT_EXPORT void exgen_get_statistics(exgen_statistics* result) {
   const heapwright::alloc::Statistics s = library.statistics();
-  *result = {s.live_bytes,         s.live_blocks,         s.large_bytes,        s.region.used_bytes,
-             s.region.dirty_bytes, s.region.purged_bytes, s.region.region_bytes};
+  *result = {s.live_bytes,        s.live_blocks,         s.large_bytes,        s.region.used_bytes,
+             s.free_bytes(), s.region.purged_bytes, s.region.region_bytes};
 }
 }

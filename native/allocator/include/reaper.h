@@ -19,7 +19,8 @@ void reaper_free(void* block);
 void reaper_free_sized(void* block, size_t bytes);
 /* Returns how many bytes of the block may be used; 0 if it is not a block. */
 size_t reaper_usable_size(const void* block);
-/* Returns all free memory to the kernel; returns 1 if there was any. */
+/* Returns free memory to the kernel: all of the calling thread, and most of other threads (docs/allocators.md).
+ * Returns 1 if there was any. */
 int reaper_trim(void);
 
 /* In bytes, except `blocks`. The function walks the heap: do not call it in a hot loop. Blocks in the caches of other
@@ -29,7 +30,7 @@ typedef struct reaper_statistics {
   size_t blocks;      /* how many of them have a size class (up to 32 KiB) */
   size_t large;       /* of live: in mappings of their own (above 1 MiB) */
   size_t superblocks; /* in superblocks in use */
-  size_t kept;        /* in free superblocks that may hold memory */
+  size_t kept;        /* in free superblocks and freed large blocks that may hold memory */
   size_t given_back;  /* returned to the kernel so far */
   size_t reserved;    /* address space of the region */
 } reaper_statistics;

@@ -64,7 +64,15 @@ bool discard(void* address, std::size_t bytes) {
   if (errno != EINVAL) {
     return false;
   }
-  return madvise(address, bytes, MADV_DONTNEED_LOCKED) == 0 && resident_pages(address, page_size()) == 0;
+  if (madvise(address, bytes, MADV_DONTNEED_LOCKED) != 0) {
+    return false;
+  }
+  for (std::size_t done = 0; done < bytes; done += kMaxBytes) {
+    if (resident_pages(static_cast<char*>(address) + done, std::min(bytes - done, kMaxBytes)) != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; }
@@ -161,9 +169,9 @@ void clear(void* address, std::size_t bytes) {
   std::memset(at, 0, bytes);
 }
 
-void protect(void* address, std::size_t bytes) {
+bool protect(void* address, std::size_t bytes) {
   const KeepErrno keep;
-  mprotect(address, bytes, PROT_NONE);
+  return mprotect(address, bytes, PROT_NONE) == 0;
 }
 
 void advise_huge_pages(void* address, std::size_t bytes, HugePageMode mode) {
@@ -255,6 +263,9 @@ void write_error(const char* text, std::size_t length) {
   while (length > 0) {
     // not write(), which is a cancellation point
     const long written = syscall(SYS_write, STDERR_FILENO, text, length);
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
     if (written <= 0) {
       return;
     }

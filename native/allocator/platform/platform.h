@@ -42,8 +42,8 @@ bool release(void* address, std::size_t bytes);
 // Makes memory read as zero, from an address of a page on. Fills the pages that are in memory, which
 // takes a fraction of the time of page faults, and leaves the others untouched.
 void clear(void* address, std::size_t bytes);
-// Makes pages inaccessible: a guard.
-void protect(void* address, std::size_t bytes);
+// Makes pages inaccessible: a guard. Returns false if the kernel refuses (vm.max_map_count).
+bool protect(void* address, std::size_t bytes);
 
 enum class HugePageMode : std::uint8_t { kAuto, kNever, kAlways };
 void advise_huge_pages(void* address, std::size_t bytes, HugePageMode mode);
