@@ -318,8 +318,9 @@ bool Region::purge_all() {
 }
 
 Region::Statistics Region::statistics() const {
-  return {bytes_,  used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes,
-          large.kept_bytes(), purged_bytes_, purges_, huge_pages_.collapses()};
+  return {
+      bytes_,  used_ * kSuperblockBytes, dirty_count_ * kSuperblockBytes, large.kept_bytes(), purged_bytes_,
+      purges_, huge_pages_.collapses()};
 }
 
 Superblock* Region::next_used(Superblock* after) const {

@@ -45,10 +45,10 @@ struct Block {
 };
 
 enum class Kind : std::uint8_t {
-  kFree = 0,         // in its chunk's `free` mask, or the first superblock of a span in FreedSpans
-  kBlocks = 1,       // blocks of one class
-  kSpan = 2,         // the first superblock of a block that takes whole superblocks
-  kSpanTail = 3,     // a further superblock of a span
+  kFree = 0,      // in its chunk's `free` mask, or the first superblock of a span in FreedSpans
+  kBlocks = 1,    // blocks of one class
+  kSpan = 2,      // the first superblock of a block that takes whole superblocks
+  kSpanTail = 3,  // a further superblock of a span
   kHeldBack = 4,  // the first superblock of a freed span: in a span cache, or, hardened, in quarantine
 };
 

@@ -47,7 +47,8 @@ inline void print_statistics(const char* name, const Statistics& s) {
           << s.large_count << " large of " << s.large_bytes << " bytes)\n"
           << name << ": " << s.region.used_bytes << " bytes in superblocks, " << s.cached_bytes
           << " in the thread cache, " << s.region.dirty_bytes << " in free superblocks, "
-          << s.region.kept_bytes << " in freed large blocks, " << s.region.purged_bytes << " purged in " << s.region.purges << " calls\n";
+          << s.region.kept_bytes << " in freed large blocks, " << s.region.purged_bytes << " purged in "
+          << s.region.purges << " calls\n";
   message.write();
 }
 
@@ -60,8 +61,8 @@ inline int write_xml(int options, std::FILE* file, const char* name, const Stati
       "<malloc version=\"1\">\n<allocator name=\"%s\"/>\n<total type=\"live\" size=\"%zu\"/>\n"
       "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
       "<total type=\"free\" size=\"%zu\"/>\n<total type=\"purged\" count=\"%zu\" size=\"%zu\"/>\n</malloc>\n",
-      name, s.live_bytes, s.large_count, s.large_bytes, s.region.used_bytes + s.free_bytes(),
-      s.free_bytes(), s.region.purges, s.region.purged_bytes);
+      name, s.live_bytes, s.large_count, s.large_bytes, s.region.used_bytes + s.free_bytes(), s.free_bytes(),
+      s.region.purges, s.region.purged_bytes);
   return written < 0 ? -1 : 0;
 }
 

@@ -76,7 +76,7 @@ HEAPWRIGHT_EXPORT int exgen_trim(void) { return library.trim() ? 1 : 0; }
 HEAPWRIGHT_EXPORT void exgen_become_threaded(void) { library.become_threaded(); }
 HEAPWRIGHT_EXPORT void exgen_get_statistics(exgen_statistics* result) {
   const heapwright::alloc::Statistics s = library.statistics();
-  *result = {s.live_bytes,        s.live_blocks,         s.large_bytes,        s.region.used_bytes,
+  *result = {s.live_bytes,   s.live_blocks,         s.large_bytes,        s.region.used_bytes,
              s.free_bytes(), s.region.purged_bytes, s.region.region_bytes};
 }
 }

@@ -34,7 +34,7 @@ HEAPWRIGHT_EXPORT std::size_t reaper_usable_size(const void* address) { return l
 HEAPWRIGHT_EXPORT int reaper_trim(void) { return library.trim() ? 1 : 0; }
 HEAPWRIGHT_EXPORT void reaper_get_statistics(reaper_statistics* result) {
   const heapwright::alloc::Statistics s = library.statistics();
-  *result = {s.live_bytes,        s.live_blocks,         s.large_bytes,        s.region.used_bytes,
+  *result = {s.live_bytes,   s.live_blocks,         s.large_bytes,        s.region.used_bytes,
              s.free_bytes(), s.region.purged_bytes, s.region.region_bytes};
 }
 }
