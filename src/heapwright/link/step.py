@@ -125,7 +125,7 @@ def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
         _check_machine(choice.library, machine, closure.machine()[1])
     if line.static and choice.shared:
         raise Declined(f"{choice.allocator} is a shared library, and the program is static")
-    return _link_with(linker, line, choice, judgement.verdict, machine, request, _forced(line, closure))
+    return _link_with(linker, line, choice, judgement.verdict, machine, request, closure)
 
 
 def _lasting(why: str) -> str:
@@ -151,7 +151,7 @@ def _check_machine(library: Path, machine: str, bits: int) -> None:
 
 
 def _link_with(
-    linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, request: LinkRequest, forced: Sequence[str]
+    linker: str, line: LinkLine, choice: Choice, verdict: str, machine: str, request: LinkRequest, closure: Closure
 ) -> int:
     how = "shared" if choice.shared else "static"
     linked = LinkedAllocator(
@@ -161,7 +161,7 @@ def _link_with(
         note = Path(folder) / "heapwright-note.o"
         note.write_bytes(note_object(linked, machine))
         done = subprocess.run(
-            [linker, *_with(line, choice, note, request, forced)],
+            [linker, *_with(line, choice, note, request, closure)],
             capture_output=True,
             text=True,
             check=False,
@@ -204,20 +204,25 @@ def _forced(line: LinkLine, closure: Closure) -> list[str]:
     return symbols
 
 
-def _with(line: LinkLine, choice: Choice, note: Path, request: LinkRequest, forced: Sequence[str]) -> list[str]:
+def _libraries(closure: Closure) -> list[str]:
+    """Return the libraries of functions that our archives call, if libc does not have them: glibc before 2.34."""
+    return [] if "dlsym" in closure.exports or closure.offers("dlsym") else ["-lpthread", "-ldl"]
+
+
+def _with(line: LinkLine, choice: Choice, note: Path, request: LinkRequest, closure: Closure) -> list[str]:
     """Return the linker's words with the allocator before the program's objects, so that its malloc is found first."""
     words = list(line.words)
     ours = [i.at for i in line.inputs if not _START_FILE.match(i.path.name)]
     at = min(ours, default=len(words))
     if choice.library is None:
         return [*words[:at], str(note), *words[at:]]
-    more = [word for symbol in forced for word in ("-u", symbol)]
+    more = [word for symbol in _forced(line, closure) for word in ("-u", symbol)]
     if choice.shared:
         more += ["--push-state", "--no-as-needed", str(choice.library), "--pop-state"]
         if request.rpath:
             more += ["-rpath", str(choice.library.parent)]
     else:
-        more.append(str(choice.library))
+        more += [str(choice.library), *_libraries(closure)]
     return [*words[:at], *more, str(note), *words[at:]]
 
 
