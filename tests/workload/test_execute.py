@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from heapwright.allocators.takeover import watch_environment
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
 from heapwright.measure.prefix import Prefix
+from heapwright.workload import execute
 from heapwright.workload.execute import Executor, Outcome, advice, pad_environment
 from heapwright.workload.model import Input, Output, Server, Workload, WorkloadFile
 from tests.system.workloads import free_port
@@ -229,6 +231,26 @@ def test_clean_up_also_after_a_failure(make: Make, tmp_path: Path) -> None:
     assert (tmp_path / "cleaned").exists()
 
 
+def test_a_clean_up_that_fails_after_a_failure_is_a_warning(make: Make) -> None:
+    """A candidate that crashes leaves no file, so `rm FILE` fails. The candidate is infeasible, and the study goes on."""
+    outcome = run(make("exit 3", cleanup=["sh", "-c", "echo no file >&2; exit 1"]))
+    assert outcome.failure == "exit status 3"
+    said = "after a run that did not end properly, the cleanup command failed with status 1: no file"
+    assert outcome.run.warnings[-1] == said
+    ends_early = make("sleep 60", cleanup=["false"], prefix=Prefix(seconds=0.2))
+    assert run(ends_early).failure == "", "the prefix ended before the program wrote its file"
+
+
+def test_a_clean_up_that_fails_keeps_ctrl_c(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(execute, "run_metered", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(make("true", cleanup=["sh", "-c", "touch cleaned; exit 1"]))
+    assert (tmp_path / "cleaned").exists()
+
+
 @pytest.mark.parametrize("what", ["setup", "cleanup"])
 def test_helpers_that_fail_end_the_study_in_one_line(what: str, make: Make) -> None:
     with pytest.raises(HeapwrightError) as caught:
@@ -267,6 +289,21 @@ def test_a_command_may_compare_the_outputs(make: Make) -> None:
     assert run(executor, N="1").digest == first
     assert run(executor, N="2").digest == "differs (comparer's status 1)"
     assert run(executor, N="1").digest == first, "the reference stays the first output"
+
+
+def test_the_comparing_command_has_the_environment_of_the_workload(make: Make) -> None:
+    compare = ["sh", "-c", '[ "$RULE" = the-workload ] && [ -z "${WHO-}" ]', "{reference}", "{output}"]
+    executor = make("true", output=Output("command", command=compare), env={"RULE": "the-workload"})
+    run(executor)
+    assert run(executor, WHO="the setting on trial").digest == "same"
+
+
+def test_a_run_whose_loader_tells_bindings_is_no_reference(make: Make, tmp_path: Path) -> None:
+    """The loader may write its messages into the output."""
+    compare = ["cmp", "-s", "{reference}", "{output}"]
+    executor = make('echo "$OUT"', output=Output("command", command=compare))
+    assert run(executor, OUT="messages", **watch_environment(tmp_path)).digest == ""
+    assert [run(executor, OUT="result").digest for _ in range(2)] == ["same", "same"]
 
 
 def test_every_input_has_its_own_reference(make: Make) -> None:

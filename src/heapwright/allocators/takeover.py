@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from heapwright.allocators.glibc_tunables import find_loader
@@ -27,6 +27,12 @@ Bindings = list[set[tuple[str, str]]]  # for each process: (file, whose malloc i
 def watch_environment(folder: Path) -> dict[str, str]:
     """What makes the loader write its bindings into this folder, one file a process."""
     return {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
+
+
+def is_watched(env: Mapping[str, str]) -> bool:
+    """Return whether `watch_environment` is part of an environment. Then the loader may print into the output."""
+    folder = Path(env.get("LD_DEBUG_OUTPUT", "")).parent
+    return watch_environment(folder).items() <= env.items()
 
 
 def bindings(folder: Path) -> Bindings:
