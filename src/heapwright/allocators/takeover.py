@@ -92,7 +92,7 @@ def judge_takeover(allocator: Allocator, program: str, found: Bindings) -> tuple
 
 
 def other_providers(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
-    """Return the libraries whose malloc processes use instead; none if one process uses only this library's.
+    """Return the other libraries whose malloc the processes use. The list is empty if a process uses only this library's.
 
     Each copy of glibc reads the same variables, so a 32-bit program's glibc is not another malloc than this machine's.
     A process that uses both began as a script and became the program by exec. Helpers that the script ran before, and
@@ -129,7 +129,7 @@ def deepbind_reason(library: str, found: Iterable[set[tuple[str, str]]]) -> str:
 
 
 def takeover_failure(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
-    """Return why a library did not take over; empty if some process used its malloc and no other.
+    """Return why a library did not take over. The text is empty if a process used only the library's malloc.
 
     Args:
         library: path of the library.
