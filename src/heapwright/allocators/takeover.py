@@ -92,7 +92,7 @@ def judge_takeover(allocator: Allocator, program: str, found: Bindings) -> tuple
 
 
 def other_providers(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
-    """Return the other libraries whose malloc the processes use. The list is empty if a process uses only this library's.
+    """Return the other libraries whose malloc the processes use; none if a process uses only this library's malloc.
 
     Each copy of glibc reads the same variables, so a 32-bit program's glibc is not another malloc than this machine's.
     A process that uses both began as a script and became the program by exec. Helpers that the script ran before, and
