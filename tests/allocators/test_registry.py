@@ -98,9 +98,9 @@ def test_a_library_that_ld_preload_cannot_name_is_refused(
     own.mkdir()
     for name in ("libx.so", "libexgen.so"):
         (own / name).touch()
-    for find in (lambda: get_allocator(str(own / "libx.so")), lambda: image_allocator(str(own / "libx.so"), {})):
+    for find in (get_allocator, image_allocator):
         with pytest.raises(UsageError, match=f"LD_PRELOAD cannot name {own}/libx.so") as caught:
-            find()
+            find(str(own / "libx.so"), {})
         assert caught.value.hint == "move it to a path without spaces and colons"
     assert get_allocator(str(own / "libx.so"), preloads=False).path == str(own / "libx.so")
     monkeypatch.setattr(registry, "library_folder", lambda: own)

@@ -234,7 +234,7 @@ def test_a_signal_leaves_no_folder(shell: list[str], number: signal.Signals, kit
     if shutil.which(shell[0]) is None:
         needs.missing({"dash": "dash", "busybox": "busybox-static"}[shell[0]])
     (tmp_path / "tmp").mkdir()
-    words = [*shell, kit / "hw", "measure", "--", "sh", "-c", "echo > up; exec sleep 60"]
+    words = [*shell, str(kit / "hw"), "measure", "--", "sh", "-c", "echo > up; exec sleep 60"]
     env = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path / "tmp")}
     with subprocess.Popen(words, env=env, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: (tmp_path / "up").exists())
