@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from heapwright.allocators import registry
 from heapwright.allocators.glibc_tunables import effective_glibc, find_loader, list_tunables
+from heapwright.allocators.in_image import image_allocator
 from heapwright.allocators.registry import bundled_space, find_allocators, get_allocator, glibc_version
 from heapwright.allocators.space import build_space
 from heapwright.allocators.space_spec import Context, version_key
-from heapwright.errors import UsageError
+from heapwright.errors import HeapwrightError, UsageError
+from heapwright.trace.record import recorder
 from tests import needs
 
 needs_glibc = needs.only_where(glibc_version() is not None, "run glibc")
@@ -84,6 +87,29 @@ def test_only_what_is_known_can_be_named() -> None:
     with pytest.raises(UsageError, match="unknown allocator 'glibk'") as caught:
         get_allocator("glibk")
     assert caught.value.hint == "did you mean 'glibc'?"
+
+
+@pytest.mark.parametrize("folder", ["my libs", "a:b"])
+def test_a_library_that_ld_preload_cannot_name_is_refused(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader would skip it with a line on stderr."""
+    own = tmp_path / folder
+    own.mkdir()
+    for name in ("libx.so", "libexgen.so"):
+        (own / name).touch()
+    for find in (get_allocator, image_allocator):
+        with pytest.raises(UsageError, match=f"LD_PRELOAD cannot name {own}/libx.so") as caught:
+            find(str(own / "libx.so"), {})
+        assert caught.value.hint == "move it to a path without spaces and colons"
+    assert get_allocator(str(own / "libx.so"), preloads=False).path == str(own / "libx.so")
+    monkeypatch.setattr(registry, "library_folder", lambda: own)
+    assert not any(one.bundled for one in find_allocators().values())
+    with pytest.raises(HeapwrightError, match=f"LD_PRELOAD cannot name {own}/libexgen.so") as failed:
+        get_allocator("exgen")
+    assert failed.value.hint == "install heapwright under a path without spaces and colons"
+    with pytest.raises(HeapwrightError, match=r"LD_PRELOAD cannot name .*/libheapwright-record\.so"):
+        recorder()
 
 
 # the probe

@@ -12,7 +12,7 @@ from heapwright.comparison import compare as module
 from heapwright.comparison.compare import Comparer, Comparison
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
-from heapwright.report.comparison import markdown
+from heapwright.report.comparison import comparison_json, markdown
 from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -120,6 +120,28 @@ def test_an_interrupted_comparison_keeps_its_results(monkeypatch: pytest.MonkeyP
     assert any(text.startswith("Interrupted before its end") for text in found.warnings)
     with pytest.raises(KeyboardInterrupt):
         compare(stops(1), monkeypatch)
+
+
+def test_a_reference_that_fails_once_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = FakeProgram(lambda who, n: outcome(failure="exit status 1") if who == "a" and n == 14 else outcome())
+    found = compare(failing, monkeypatch)
+    assert found.error is None
+    assert found.warnings == []
+    assert [len(row.runs) for row in found.rows] == [8, 8, 8]
+
+
+def test_a_reference_that_fails_late_keeps_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = FakeProgram(lambda who, n: outcome(failure="timed out after 5 s") if who == "a" and n > 25 else outcome())
+    found = compare(late, monkeypatch)
+    assert found.error is not None
+    assert found.error.message.endswith("under a, the reference: timed out after 5 s")
+    assert comparison_json(found, ["true"])["error"] == found.error.message
+    assert found.rounds == 3
+    assert found.rows[1].ratios["cpu_s"].value == 1
+    assert found.warnings == ["An error ended the comparison early: the figures are those of the runs made so far."]
+    early = FakeProgram(lambda who, n: outcome(failure="timed out") if who == "a" and n > 8 else outcome())
+    with pytest.raises(HeapwrightError, match="timed out"):
+        compare(early, monkeypatch)
 
 
 def test_a_reference_that_fails_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from heapwright.experiment.analysis import (
 from heapwright.experiment.definition import Definition, PlannedSearch, Program, expand_searches
 from heapwright.report import experiment as pages
 from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
+from heapwright.study.export import EvaluationRun
 
 from ..study.conftest import Tuning
 from ..study.fakes import World
@@ -92,6 +93,35 @@ def test_ranks_and_the_critical_difference_of_demsar() -> None:
     assert ranks.friedman_p < 1e-6
     assert ranks_of(list("abcd"), every, True).average == {"a": 4, "b": 3, "c": 2, "d": 1}
     assert ranks_of(list("abcde"), every, False).average == {}, "a method that is missing has no rank"
+
+
+def test_budgets_are_no_repetitions() -> None:
+    """Each program counts once, at the largest budget with which all methods have finished."""
+    small, large = {"a": [0.1], "b": [0.2], "c": [0.3]}, {"a": [0.3], "b": [0.2], "c": [0.1]}
+    every = [
+        curve
+        for program in ("p1", "p2")
+        for budget, values in ((10, small), (20, small), (40, large))
+        for curve in curves(values, program, budget)
+    ]
+    ranks = ranks_of(list("abc"), every, False)
+    assert (ranks.programs, ranks.average) == (2, {"a": 3, "b": 2, "c": 1})
+    assert ranks.difference == ranks_of(list("abc"), [c for c in every if c.planned.budget == 40], False).difference
+    unfinished = [c for c in every if (c.planned.budget, c.planned.method) != (40, "c")]
+    assert ranks_of(list("abc"), unfinished, False).average == {"a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.parametrize("odd", [0.0, math.inf], ids=["0 of the setting", "0 of the default"])
+def test_a_metric_that_is_zero_in_one_run_of_a_pair_has_no_ratio(odd: float) -> None:
+    """The other pairs alone would say that nothing changes."""
+    runs = [
+        EvaluationRun(n, 1, "search", 1, n, "small", 1, 1, "toy", {}, True, "", {"cpu_s": 0.5, "huge_bytes": ratio}, {})
+        for n, ratio in enumerate([1.0, odd])
+    ]
+    (found,) = search_evaluations(runs)
+    assert found.ratios == {"cpu_s": pytest.approx(0.5)}
+    curve = curve_of(PlannedSearch(PROGRAM, "random", 1, 2), runs, ["huge_bytes"])
+    assert (curve.values, curve.infeasible, curve.without_ratio) == ([1.0, 1.0], 0, 1)
 
 
 def test_bars_join_methods_that_do_not_differ() -> None:
@@ -158,7 +188,7 @@ def test_an_experiment_is_analysed_from_its_studies(tmp_path: Path, tuning: Call
     assert (tmp_path / "runs.csv").read_text().startswith("study,")
     assert page.count("<svg") == 2 * 2
     assert len((tmp_path / "convergence.csv").read_text().splitlines()) == 1 + 11 * 20
-    assert ranks_text(found).startswith("Ranks over 1 pair of")
+    assert ranks_text(found).startswith("Ranks over 1 program; 1 is the best")
 
 
 def test_several_objectives_are_judged_by_hypervolume(tmp_path: Path, tuning: Callable[..., Tuning]) -> None:

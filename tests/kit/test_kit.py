@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -15,11 +16,12 @@ from pathlib import Path
 import pytest
 
 import heapwright.kit.pack
-from heapwright.cli.main import main
+from heapwright.cli.main import build_parser, main
 from heapwright.kit.pack import kit_files
 from heapwright.metrics import NUMERIC
 from heapwright.platforms import PLATFORMS, host_platform
 from tests import needs
+from tests.processes import wait_for
 
 HOST = host_platform()
 SHELLS = [["dash"], ["busybox", "sh"]]
@@ -192,8 +194,17 @@ def test_any_awk_writes_the_same_words(hw: Hw, tmp_path: Path, awk: str) -> None
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/awk").symlink_to(found)
     words = ["true", r"\d+", "a\\\\b", 'say "no"', "tab\t", "two\nlines", "größe"]
+    words += [
+        "\udcff\udc80",
+        "a\udce4b",
+        "€ 𝄞",
+        "\udced\udca0\udc80",
+        "\udce2\udc82",
+        "\udcc0\udcaf",
+        "\udcf4\udc90\udc80\udc80",
+    ]
     done = hw("measure", "--json", "-", "--", *words, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    assert json.loads(done.stdout)["command"] == words
+    assert json.loads(done.stdout)["command"] == words, "bytes that are no text are surrogates"
 
 
 def test_the_command_has_the_users_variables(hw: Hw, tmp_path: Path) -> None:
@@ -214,6 +225,23 @@ def test_measure_passes_a_signal_on(hw: Hw, tmp_path: Path) -> None:
     assert hw("measure", "--timeout", "1s", "--json", "late.json", "--", "sleep", "60").returncode == 143
     late = json.loads((tmp_path / "late.json").read_text())
     assert (late["runs"][0]["failure"], set(late["summary"].values())) == ("timed out", {None})
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_leaves_no_folder(shell: list[str], number: signal.Signals, kit: Path, tmp_path: Path) -> None:
+    """A terminal that is closed sends SIGHUP to the whole group."""
+    if shutil.which(shell[0]) is None:
+        needs.missing({"dash": "dash", "busybox": "busybox-static"}[shell[0]])
+    (tmp_path / "tmp").mkdir()
+    words = [*shell, str(kit / "hw"), "measure", "--", "sh", "-c", "echo > up; exec sleep 60"]
+    env = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen(words, env=env, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: (tmp_path / "up").exists())
+        assert list((tmp_path / "tmp").iterdir())
+        os.killpg(process.pid, number)
+        assert process.wait() == 128 + number
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 @needs.with_command("perl")
@@ -237,6 +265,39 @@ def test_record_takes_a_sample(hw: Hw, tmp_path: Path, capfd: pytest.CaptureFixt
     assert "a sample of 1 in 16" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["--max-size", "64m"], "MAX_SIZE", 64 << 20),
+        (["--max-size", "1G"], "MAX_SIZE", 1 << 30),
+        (["--max-size", "8192k"], "MAX_SIZE", 8 << 20),
+        (["--after", "5m"], "AFTER", 300),
+        (["--for", "1.5h"], "FOR", 5400),
+        (["--for", "0500ms"], "FOR", 0.5),
+        (["--for", "2min"], "FOR", 120),
+        (["--for", "08"], "FOR", 8),
+        (["--sample", "16"], "SAMPLE", 16),
+    ],
+)
+def test_record_reads_sizes_and_times_as_heapwright_does(hw: Hw, words: list[str], name: str, value: float) -> None:
+    done = hw("record", "-o", "raw", *words, "--", "printenv", f"HEAPWRIGHT_RECORD_{name}")
+    assert float(done.stdout) == value, done.stderr
+    args = build_parser().parse_args(["record", *words])
+    assert getattr(args, {"MAX_SIZE": "max_size", "FOR": "for_"}.get(name, name.lower())) == value
+
+
+def test_a_kit_that_ld_preload_cannot_name_is_one_line(kit: Path, tmp_path: Path) -> None:
+    """The loader would skip its libraries, and the recording would be empty."""
+    (tmp_path / "My Kit").symlink_to(kit)
+    script = tmp_path / "My Kit/hw"
+    (tmp_path / "setting").write_text("export LD_PRELOAD=/not/here/libexgen.so\n")
+    for words in (["record", "-o", "raw"], ["run", "--setting", "setting"]):
+        done = subprocess.run([script, *words, "--", "true"], text=True, capture_output=True, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"hw: LD_PRELOAD cannot name {script.parent}/")
+        assert len(done.stderr.splitlines()) == 1
+
+
 def test_run_sets_what_apply_printed(hw: Hw, kit: Path, tmp_path: Path) -> None:
     (tmp_path / "setting").write_text("export GLIBC_TUNABLES=glibc.malloc.top_pad=65536\nexport TOY='a \"b\"'\n")
     done = hw("run", "--setting", "setting", "--", "printenv", "TOY", "GLIBC_TUNABLES")
@@ -253,6 +314,13 @@ def test_run_sets_what_apply_printed(hw: Hw, kit: Path, tmp_path: Path) -> None:
         (["sing"], 2, "unknown verb 'sing'"),
         (["measure", "--"], 2, "no command"),
         (["measure", "-n", "two", "--", "true"], 2, "'two' is not a whole number"),
+        (["measure", "-n", "5m", "--", "true"], 2, "'5m' is not a whole number"),
+        (["measure", "-n", "0", "--", "true"], 2, "'0' is not a whole number of at least 1"),
+        (["measure", "--timeout", "5x", "--", "true"], 2, "'5x' is not a time above 0"),
+        (["record", "-o", "raw", "--max-size", "64", "--", "true"], 2, "'64' is not a size of at least 4M"),
+        (["record", "-o", "raw", "--for", "0.0s", "--", "true"], 2, "'0.0s' is not a time above 0"),
+        (["record", "-o", "raw", "--", "nosuch"], 127, "hw: command not found: nosuch"),
+        (["run", "--setting", "/etc/os-release", "--", "nosuch"], 127, "hw: command not found: nosuch"),
         (["measure", "--loud", "--", "true"], 2, "unknown option '--loud'"),
         (["measure", "--env", "x", "--", "true"], 2, "'x' is not NAME=VALUE"),
         (["measure", "--json", "/none/x.json", "--", "true"], 1, "cannot write /none/x.json"),

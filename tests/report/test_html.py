@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from heapwright.errors import FAILED, USAGE, HeapwrightError
+from heapwright.interleaving.configuration import Config
 from heapwright.report.facts import facts
 from heapwright.report.html import extract, write_report
 from heapwright.report.proxy import rank_text
@@ -269,6 +270,17 @@ def test_a_gain_that_was_not_confirmed_has_nothing_to_paste(tmp_path: Path) -> N
     assert "Finished: nothing is proven" in text
     assert "Nothing to paste: the study searched 61 configurations, and none was proven better" in text
     assert "Paste this" not in text
+
+
+def test_the_setting_of_a_program_in_an_image_is_for_the_image(tmp_path: Path) -> None:
+    one = view()
+    pick = dataclasses.replace(one.picks["time"], config=Config(9001, "glibc", {}, {"HEAPWRIGHT_HUGE_PAGES": "never"}))
+    found = view(picks={"time": pick}, host={**one.host, "image_platform": "x86_64-glibc"})
+    text = said(written(tmp_path, found))
+    assert "export LD_PRELOAD=/opt/heapwright/lib/libheapwright-no-huge-pages.so" in text
+    assert "for every program that a shell in the image starts" in text
+    assert "--format docker" in text
+    assert "start from the same shell" not in text
 
 
 def test_one_configuration_is_not_called_several(tmp_path: Path) -> None:

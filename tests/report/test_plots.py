@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from heapwright.report import diagnosis_html
 from heapwright.report.forest import forest_svg, pairs_svg, removals_svg
 from heapwright.report.landscape_svg import heat_svg, landscape_svg
 from heapwright.report.memory_plot import memory_svg
@@ -194,3 +195,11 @@ def test_matplotlib_keeps_its_files_in_our_cache(tmp_path: Path) -> None:
         words = [sys.executable, "-c", code]
         done = subprocess.run(words, env={**env, "HOME": str(tmp_path), **more}, capture_output=True, text=True)
         assert done.stdout.split() == [str(folder), str(folder), variable], done.stderr
+
+
+def test_a_name_with_dollars_is_drawn_as_it_is() -> None:
+    """A dollar sign begins no formula: `load_matplotlib` turns formulas off."""
+    bars = [(diagnosis_html._label(name), [("live", 1 << 20)]) for name in ("a$b", "c$d$")]
+    text = diagnosis_html._stacked(bars, {"live": "live"}, "processes", "Memory by process")
+    assert "\\$" not in text
+    assert all(text.count(name) > 1 for name in ("a$b", "c$d$"))

@@ -109,6 +109,19 @@ def test_other_paths_are_not_served(served: int) -> None:
     assert ask(served, "/state", "HEAD")[1] == ""
 
 
+def test_a_fault_is_one_line_and_the_server_goes_on(
+    served: int, studies: Studies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "now", None)
+        for path in ("/", "/"):
+            status, text, _ = ask(served, path)
+            assert status == 500
+            assert text.startswith("cannot make the report: TypeError: ")
+            assert text.count("\n") == 1
+    assert ask(served, "/")[0] == 200
+
+
 def test_only_loopback_listens(studies: Studies) -> None:
     with watch.watching([studies.path], 0, 1.0, studies.load) as server:
         assert server.server_address[0] == "127.0.0.1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -47,6 +48,20 @@ def test_every_run_is_a_line(tuning: Callable[..., Tuning]) -> None:
         assert line["cpu_s"] == (repr(f.metrics["cpu_s"]) if f.feasible else "")
     two = list(csv.DictReader(io.StringIO(study_csv({"one": found, "two": found}))))
     assert [line["study"] for line in two] == ["one"] * len(found) + ["two"] * len(found)
+
+
+def test_a_ratio_to_zero_is_infinite_and_an_empty_cell(tuning: Callable[..., Tuning]) -> None:
+    def zero(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"peak_rss_bytes": 1.0 if settings.get("cache") else 0.0}
+
+    study = tuning(World(effect=zero), options={**OPTIONS, "search_only": True})
+    study.go()
+    with read_study(study.path) as store:
+        found = [f for f in evaluation_runs(store) if f.stage == "search"]
+    assert {f.ratios["peak_rss_bytes"] for f in found if f.settings.get("cache")} == {math.inf}
+    assert {f.ratios["peak_rss_bytes"] for f in found if not f.settings.get("cache")} == {1.0}
+    lines = list(csv.DictReader(io.StringIO(study_csv({"one": found}))))
+    assert {line["ratio.peak_rss_bytes"] for line in lines} == {"", "1.0"}
 
 
 def test_a_dash_means_stdout(

@@ -288,3 +288,21 @@ def test_the_loaders_lines_in_a_sandbox_are_no_output(heapwright: Heapwright) ->
     done = heapwright(*words, "--", *command)
     assert done.status == 0, done.err
     assert json.loads(done.out)["warnings"] == []
+
+
+def test_a_reference_that_fails_in_a_late_round_keeps_the_results(heapwright: Heapwright) -> None:
+    """The program fails from its fourteenth run on, unless an allocator is preloaded."""
+    script = '#!/bin/sh\necho >> runs\n[ "$(wc -l < runs)" -lt 14 ] || [ -n "${LD_PRELOAD-}" ]\n'
+    (heapwright.folder / "prog").write_text(script)
+    (heapwright.folder / "prog").chmod(0o755)
+    words = ["compare", "-n", "30", "--allocators", "glibc,exgen", "--json", "c.json", "--csv", "c.csv"]
+    done = heapwright(*words, "--", "./prog")
+    assert done.status == 1
+    why = "the command succeeded at first and failed when repeated under glibc, the reference: exit status 1"
+    assert done.err.splitlines()[-1].startswith(f"heapwright: {why}")
+    assert "An error ended the comparison early" in done.out.replace("\n", " ")
+    found = json.loads((heapwright.folder / "c.json").read_text())
+    assert (found["error"], found["interrupted"]) == (why, False)
+    assert found["allocators"]["exgen"]["ratio"]["wall_s"]
+    rows = list(csv.DictReader((heapwright.folder / "c.csv").open()))
+    assert {row["allocator"] for row in rows} == {"glibc", "exgen"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from heapwright.study.store import read_study
+from tests.processes import wait_for
 
 from .conftest import Heapwright, environment
 
@@ -31,6 +33,16 @@ command = ["sh", "-c", "seq 1 100000 | sort -n | tail -1"]
 """
 
 
+def _processes_in(folder: Path) -> list[str]:
+    """Return the ids of the processes that work in a folder."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdecimal() and (process / "cwd").resolve() == folder.resolve():
+                found.append(process.name)
+    return found
+
+
 @pytest.mark.timeout(600)
 def test_a_killed_experiment_goes_on(heapwright: Heapwright) -> None:
     folder = heapwright.folder
@@ -43,6 +55,9 @@ def test_a_killed_experiment_goes_on(heapwright: Heapwright) -> None:
         assert running.poll() is None
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
+    wait_for(
+        lambda: not _processes_in(folder)
+    )  # the search is in a session of its own, and is told when its parent ends
     first = (folder / "e/count-random-4-1.study").read_bytes()
     done = heapwright("experiment", "e.toml")
     assert done.status == 0, done.err

@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
+from heapwright.allocators.takeover import watch_environment
 from heapwright.errors import HeapwrightError
-from heapwright.measure.meter import MeterOptions
 from heapwright.measure.prefix import Prefix
-from heapwright.workload.execute import Executor, Outcome, advice, pad_environment
-from heapwright.workload.model import Input, Output, Server, Workload, WorkloadFile
+from heapwright.workload.execute import Executor, advice, pad_environment
+from heapwright.workload.model import Input, Output, Server
 from tests.system.workloads import free_port
 
-Make = Callable[..., Executor]
-
-
-@pytest.fixture
-def make(tmp_path: Path, meter: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """An executor of a shell script, in a fresh directory."""
-    monkeypatch.setenv("HEAPWRIGHT_METER", str(meter))
-
-    def build(script: str, timeout: float = 20.0, **file: Any) -> Executor:
-        definition = msgspec.structs.replace(WorkloadFile(command=["/bin/sh", "-c", script, "sh"]), **file)
-        workload = Workload(definition, tmp_path, (Input("default"),))
-        return Executor(workload, MeterOptions(timeout=timeout, series=20), tmp_path / "references")
-
-    return build
-
-
-def run(executor: Executor, input_: Input | None = None, pad: int = 0, **env: str) -> Outcome:
-    return executor.run(input_ or Input("default"), env, pad)
-
-
-def sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
+from .executors import Make, run, sha
 
 # does a run count?
 
@@ -202,42 +176,6 @@ def test_the_padding_is_a_variable_of_that_length(make: Make) -> None:
     assert pad_environment({"A": "1"}, 0) == {"A": "1"}
 
 
-# set-up and clean-up
-
-
-def test_a_set_up_that_hangs_ends_at_the_time_limit(make: Make) -> None:
-    executor = make("true", setup=["sleep", "60"])
-    file = msgspec.structs.replace(executor.workload.file, timeout=0.2)
-    executor.workload = dataclasses.replace(executor.workload, file=file)
-    with pytest.raises(HeapwrightError, match=r"the setup command did not end within 0\.2 s"):
-        run(executor)
-
-
-def test_set_up_and_clean_up_surround_every_run(make: Make, tmp_path: Path) -> None:
-    executor = make(
-        "cat log",
-        setup=["sh", "-c", "echo set-up $WHO > log"],
-        cleanup=["sh", "-c", "echo clean-up $WHO >> log"],
-        env={"WHO": "me"},
-    )
-    assert run(executor, WHO="the setting on trial").digest == sha("set-up me\n")
-    assert (tmp_path / "log").read_text() == "set-up me\nclean-up me\n"
-
-
-def test_clean_up_also_after_a_failure(make: Make, tmp_path: Path) -> None:
-    assert run(make("exit 3", cleanup=["touch", "cleaned"])).failure == "exit status 3"
-    assert (tmp_path / "cleaned").exists()
-
-
-@pytest.mark.parametrize("what", ["setup", "cleanup"])
-def test_helpers_that_fail_end_the_study_in_one_line(what: str, make: Make) -> None:
-    with pytest.raises(HeapwrightError) as caught:
-        run(make("true", **{what: ["sh", "-c", "echo first >&2; echo no room >&2; exit 9"]}))
-    assert caught.value.message == f"the {what} command failed with status 9: no room"
-    with pytest.raises(HeapwrightError, match=f"^the {what} command does not start: .*no-such"):
-        run(make("true", **{what: ["no-such-program"]}))
-
-
 # what stands for the output
 
 
@@ -267,6 +205,22 @@ def test_a_command_may_compare_the_outputs(make: Make) -> None:
     assert run(executor, N="1").digest == first
     assert run(executor, N="2").digest == "differs (comparer's status 1)"
     assert run(executor, N="1").digest == first, "the reference stays the first output"
+
+
+def test_the_comparing_command_has_the_environment_of_the_workload(make: Make) -> None:
+    compare = ["sh", "-c", '[ "$RULE" = the-workload ] && [ -z "${WHO-}" ]', "{reference}", "{output}"]
+    executor = make("true", output=Output("command", command=compare), env={"RULE": "the-workload"})
+    run(executor)
+    assert run(executor, WHO="the setting on trial").digest == "same"
+
+
+def test_a_run_whose_loader_tells_bindings_is_no_reference(make: Make, tmp_path: Path) -> None:
+    """The loader may write its messages into the output."""
+    compare = ["cmp", "-s", "{reference}", "{output}"]
+    executor = make('echo "$OUT"', output=Output("command", command=compare))
+    watched = {"OUT": "messages", **watch_environment(tmp_path)}
+    assert executor.run(Input("default"), watched).digest == ""
+    assert [run(executor, OUT="result").digest for _ in range(2)] == ["same", "same"]
 
 
 def test_every_input_has_its_own_reference(make: Make) -> None:

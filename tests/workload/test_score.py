@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.workload.execute import Executor
 from heapwright.workload.model import Objective, from_identity, load_workload
 
 from ..plugins import install_package
 from ..processes import alive, wait_for
-from .test_execute import make, run
-
-__all__ = ["make"]
-Make = Callable[..., Executor]
+from .executors import Make, run
 
 
 def test_a_command_prints_the_number(make: Make) -> None:

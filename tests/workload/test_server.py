@@ -187,6 +187,24 @@ def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.Mon
     assert failed.failure == "the load command failed with status 7"
 
 
+def test_ctrl_c_at_the_start_of_a_server_stops_it(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ctrl-C may come before the processes of the server are known."""
+    find_tree, calls = server_module._tree_of, []
+
+    def interrupted_at_first(*words: Any) -> Any:
+        calls.append(words)
+        if len(calls) > 1:
+            return find_tree(*words)
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "up").exists())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server_module, "_tree_of", interrupted_at_first)
+    monkeypatch.setattr(server_module, "STOP_S", 2.0)
+    with pytest.raises(KeyboardInterrupt):
+        run(Server(ready=["test", "-e", "up"], load=["true"]))
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
 def test_a_server_in_the_background_is_to_be_started_in_the_foreground(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

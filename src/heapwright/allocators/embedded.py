@@ -3,7 +3,8 @@
 A Rust program with `#[global_allocator]` does not export malloc, so the loader cannot tell that jemalloc or mimalloc
 serves it, and nothing that is preloaded changes that. But each of them carries texts that nothing else has, in stripped
 programs too, and reads settings from variables. Such an allocator is searched by its own variables, without preloading:
-its space is its family's, with the prefix of its variable, for the version that is linked in (`effect` asks it).
+its space is its family's, with the prefix of its variable, for the version that is linked in (`library_report` asks
+it).
 """
 
 from __future__ import annotations

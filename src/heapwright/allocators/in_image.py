@@ -8,7 +8,7 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.peers import family_of, known_peers
-from heapwright.allocators.registry import OURS, Allocator, bundled_names, bundled_space
+from heapwright.allocators.registry import OURS, Allocator, bundled_names, bundled_space, not_preloadable, preloadable
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
 from heapwright.elf.image import read_file
 from heapwright.errors import UsageError, unknown
@@ -95,11 +95,13 @@ def image_allocator(name: str, found: Mapping[str, Allocator]) -> Allocator:
     """Return the allocator of this name in an image, or the library at this path of the image.
 
     Raises:
-        UsageError: it is not in the image.
+        UsageError: it is not in the image, or LD_PRELOAD cannot name it.
     """
     if name in found:
         return found[name]
     if name.startswith("/"):
+        if not preloadable(name):
+            raise not_preloadable(name)
         return _preloaded(name.rpartition("/")[2], name, None, {}, family_of(name), True)
     if name in OURS:
         raise UsageError(

@@ -3,7 +3,7 @@
 Most allocators do not report settings that they reject. So heapwright runs `true` under the library (milliseconds) and
 reads its answer:
 
-    ld.so       glibc: the target's loader lists its tunables (`probe`)
+    ld.so       glibc: the target's loader lists its tunables (`glibc_tunables`)
     jemalloc    prints every option at exit (stats_print), and a message for each rejected setting
     mimalloc    prints every option at start (MIMALLOC_VERBOSE), and a message for each rejected setting
     names       prints nothing: heapwright searches the library file for the names of its variables

@@ -133,12 +133,41 @@ def bundled_file(name: str) -> SpaceFile | None:
 
 
 def library_folder() -> Path:
-    """Where the libraries are that heapwright brings."""
+    """Return the folder of the libraries that heapwright brings."""
     return NATIVE / "lib"
 
 
+def preloadable(path: str | Path) -> bool:
+    """Return whether LD_PRELOAD can name a library: white space or a colon would end its path there."""
+    return not any(c in ":" or c.isspace() for c in str(path))
+
+
+def not_preloadable(path: str | Path) -> UsageError:
+    """Return the error for a library of the user that is not `preloadable`."""
+    return UsageError(f"LD_PRELOAD cannot name {path}", "move it to a path without spaces and colons")
+
+
+def own_library(name: str) -> Path:
+    """Return the path of a library of heapwright that is to be preloaded.
+
+    Args:
+        name: of the file.
+
+    Raises:
+        HeapwrightError: LD_PRELOAD cannot name its path.
+    """
+    path = library_folder() / name
+    if not preloadable(path):
+        raise HeapwrightError(
+            f"LD_PRELOAD cannot name {path}", "install heapwright under a path without spaces and colons"
+        )
+    return path
+
+
 def _bundled() -> dict[str, Allocator]:
-    """The allocators that heapwright brings."""
+    """The allocators that heapwright brings; none if LD_PRELOAD cannot name their folder."""
+    if not preloadable(library_folder()):
+        return {}
     paths = {name: library_folder() / f"lib{name}.so" for name in OURS}
     return {
         name: _preloaded(Peer(name, str(path), __version__, {}, name, "-" not in name), bundled=True)
@@ -154,7 +183,7 @@ def find_allocators() -> dict[str, Allocator]:
     if version is not None:
         found["glibc"] = Allocator("glibc", version, _glibc_path(), False, "", bundled_space("glibc"))
     found |= _bundled()
-    found |= {name: _preloaded(peer) for name, peer in find_peers().items()}
+    found |= {name: _preloaded(peer) for name, peer in find_peers().items() if preloadable(peer.path)}
     newest = next((found[name] for name in ("mimalloc3", "mimalloc2") if name in found), None)
     return {**found, "mimalloc": newest} if newest and "mimalloc" not in found else found
 
@@ -183,15 +212,17 @@ def ordinary_allocators() -> list[Allocator]:
     return list(reversed(found.values()))
 
 
-def get_allocator(name: str, found: Mapping[str, Allocator] | None = None) -> Allocator:
+def get_allocator(name: str, found: Mapping[str, Allocator] | None = None, preloads: bool = True) -> Allocator:
     """The allocator of this name, or the library at this path.
 
     Args:
         name: its name, or a path.
         found: the allocators of this machine, if the caller has them; finding them takes a quarter of a second.
+        preloads: whether the caller preloads it; a linker can use any path.
 
     Raises:
-        UsageError: not known or not found here.
+        UsageError: not known or not found here, or LD_PRELOAD cannot name it.
+        HeapwrightError: LD_PRELOAD cannot name heapwright's own libraries, or there is no allocator to tune.
     """
     if "/" in name:
         if not Path(name).is_file():
@@ -201,6 +232,8 @@ def get_allocator(name: str, found: Mapping[str, Allocator] | None = None) -> Al
                 f"the path of the allocator library is not UTF-8: {name}", "rename it, or make a link to it"
             )
         path = str(Path(name).resolve())
+        if preloads and not preloadable(path):
+            raise not_preloadable(path)
         return _preloaded(Peer(Path(name).name, path, library_version(path), space=family_of(path)))
     found = find_allocators() if found is None else found
     if name not in found:
@@ -209,6 +242,7 @@ def get_allocator(name: str, found: Mapping[str, Allocator] | None = None) -> Al
                 "heapwright found no allocator that it can tune: the C library of this system is not glibc"
             )
         if name in OURS:
+            own_library(f"lib{name}.so")
             what = f"allocator '{name}' comes with heapwright, but is not in this installation"
             raise UsageError(what, "install heapwright again, with a C++ compiler on PATH")
         spec = next((s for s in known_peers() if s.name == name), None)

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from heapwright.allocators.glibc_tunables import find_loader
@@ -27,6 +27,12 @@ Bindings = list[set[tuple[str, str]]]  # for each process: (file, whose malloc i
 def watch_environment(folder: Path) -> dict[str, str]:
     """What makes the loader write its bindings into this folder, one file a process."""
     return {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
+
+
+def is_watched(env: Mapping[str, str]) -> bool:
+    """Return whether `watch_environment` is part of an environment. Then the loader may print into the output."""
+    folder = Path(env.get("LD_DEBUG_OUTPUT", "")).parent
+    return watch_environment(folder).items() <= env.items()
 
 
 def bindings(folder: Path) -> Bindings:
@@ -86,7 +92,7 @@ def judge_takeover(allocator: Allocator, program: str, found: Bindings) -> tuple
 
 
 def other_providers(library: str, found: Iterable[set[tuple[str, str]]]) -> list[str]:
-    """Return the libraries whose malloc processes use instead; none if one process uses only this library's.
+    """Return the other libraries whose malloc the processes use; none if a process uses only this library's malloc.
 
     Each copy of glibc reads the same variables, so a 32-bit program's glibc is not another malloc than this machine's.
     A process that uses both began as a script and became the program by exec. Helpers that the script ran before, and
@@ -123,7 +129,7 @@ def deepbind_reason(library: str, found: Iterable[set[tuple[str, str]]]) -> str:
 
 
 def takeover_failure(library: str, program: str, found: Iterable[set[tuple[str, str]]]) -> str:
-    """Return why a library did not take over; empty if some process used its malloc and no other.
+    """Return why a library did not take over. The text is empty if a process used only the library's malloc.
 
     Args:
         library: path of the library.

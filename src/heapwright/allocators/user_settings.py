@@ -3,7 +3,7 @@
 Allocators drop settings that they do not understand, most of them silently. glibc reads '128k' as 128, jemalloc drops
 everything after the first malformed part, and a variable of another version has no effect. Each problem is one line:
 the setting, its effect, and what to write instead. For glibc the valid range is in its space file (`accepts`) and the
-loader is asked; other allocators are asked themselves (`effect`).
+loader is asked; other allocators are asked themselves (`library_report`).
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def compare(
         options: further options of `heapwright compare`, as words.
 
     Raises:
-        HeapwrightError: nothing can be run.
+        HeapwrightError: nothing can be run, or the reference fails.
     """
     words = [*_target(workload), "-n", str(rounds), "--seed", str(seed), *_further(options)]
     words += ["--allocators", _joined("allocators", allocators)] if allocators else []

@@ -120,7 +120,11 @@ def _reproduce(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb; status 1 if no allocator except the reference could be measured."""
+    """Run the verb; status 1 if no allocator except the reference could be measured.
+
+    Raises:
+        HeapwrightError: nothing could be run, or a late run of the reference failed. Then the results so far are shown.
+    """
     opened = open_recordings(args) if args.trace else open_workload(args)
     with opened as workload, opened_replays(workload) as recorded:
         return _compare(args, workload, recorded)
@@ -194,6 +198,8 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
             warn(text)
     if found.interrupted:
         return INTERRUPTED
+    if found.error:
+        raise found.error
     return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1
 
 

@@ -33,7 +33,7 @@ from heapwright.interleaving.interleave import random_order, random_pad, run_bat
 from heapwright.interleaving.outputs import OutputCheck
 from heapwright.interleaving.progress import Progress
 from heapwright.interleaving.replays import ReplayExecutor, Replays
-from heapwright.interleaving.runner import Job, JobResult, LocalMachine, Machines, Work
+from heapwright.interleaving.runner import TRIES, Job, JobResult, LocalMachine, Machines, Work
 from heapwright.interleaving.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
@@ -82,6 +82,7 @@ class Comparison:
         host: description of the machine.
         fixed_time: whether the load of a server runs for a fixed time, so that times cannot be compared.
         interrupted: whether the user stopped it before its end; then `rounds` are those that began.
+        error: what ended it early after at least one whole round; then, too, `rounds` are those that began. Or None.
     """
 
     rows: list[Row]
@@ -91,6 +92,7 @@ class Comparison:
     host: dict[str, Any] = field(default_factory=describe_host)
     fixed_time: bool = False
     interrupted: bool = False
+    error: HeapwrightError | None = None
 
     @property
     def reference(self) -> Row:
@@ -152,11 +154,13 @@ class Comparer:
     def run(self, rounds: int) -> Comparison:
         """Run the warm-ups, then the rounds. After Ctrl-C, return the results so far, if there are any.
 
+        An error after the first whole round also returns them, with the error.
+
         Raises:
-            HeapwrightError: the reference itself fails, or nothing can be run.
+            HeapwrightError: the reference itself fails before a round is whole, or nothing can be run.
             KeyboardInterrupt: the user stopped it before the first run that counts.
         """
-        interrupted = False
+        interrupted, ended_by = False, None
         with scratch_folder() as folder:
             self._executor = self._make_executor(folder / "references")
             if self.embedded is not None:
@@ -176,6 +180,10 @@ class Comparer:
                 rounds, interrupted = len({number for number, _ in self.rows[0].runs}), True
                 if not rounds:
                     raise
+            except HeapwrightError as error:
+                if not self._any_whole_round():
+                    raise
+                rounds, ended_by = len({number for number, _ in self.rows[0].runs}), error
         if self.recorded:
             self.recorded[0].note_misfits(self.recorded[1].misfits)
         for row in self.rows:
@@ -186,7 +194,15 @@ class Comparer:
         host = self.machines.host or {**describe_host(), **self.workload.where()}
         if interrupted:
             warnings.append("Interrupted before its end: the figures are those of the runs made so far.")
-        return Comparison(self.rows, rounds, warnings, recordings, host, bool(fixed), interrupted)
+        elif ended_by:
+            warnings.append("An error ended the comparison early: the figures are those of the runs made so far.")
+        return Comparison(self.rows, rounds, warnings, recordings, host, bool(fixed), interrupted, ended_by)
+
+    def _any_whole_round(self) -> bool:
+        """Return whether there is a round in which every allocator without a failure has run on every input."""
+        names = [input_.name for input_ in self.workload.inputs]
+        usable = [row for row in self.rows if not row.failure]
+        return any(all((n, name) in row.runs for row in usable for name in names) for n, _ in self.rows[0].runs)
 
     def _make_executor(self, references: Path) -> Executor:
         if self.recorded is None:
@@ -314,7 +330,15 @@ class Comparer:
         order = random_order((at for at, row in enumerate(self.rows) if not row.failure), f"{self.seed}/{number}")
         return Work(
             tuple(
-                Job("compare", number, input_, at, self._environment(self.rows[at]), self._pad(at, number, input_))
+                Job(
+                    "compare",
+                    number,
+                    input_,
+                    at,
+                    self._environment(self.rows[at]),
+                    self._pad(at, number, input_),
+                    1 if at else TRIES,
+                )
                 for at in order
                 for input_ in self.workload.inputs
             )
@@ -327,6 +351,8 @@ class Comparer:
     def _measured(self, result: JobResult) -> None:
         row, job = self.rows[result.job.config], result.job
         self.progress.ran(True)
+        for failure in result.retried:
+            self.progress.note(f"{row.allocator.name}, the reference, failed ({failure}); trying again")
         if row.failure:
             return
         self._judge_outcome(row, job.input, result.outcome)

@@ -8,7 +8,8 @@ a gain.
 
 - Mann-Whitney U, two-sided (`rank_sum_p`), of each method against the reference; Holm's method adjusts p over all.
 - A12 (Vargha and Delaney 2000): probability that a search of the method is better than one of the reference, ties half.
-- Average ranks over programs and budgets with Friedman's test, and Nemenyi's critical difference (Demsar 2006).
+- Average ranks over programs with Friedman's test, and Nemenyi's critical difference (Demsar 2006). Each program counts
+  once, at its largest budget: a search of a larger budget begins as one of a smaller budget does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.definition import Definition, PlannedSearch
 from heapwright.interleaving.phases import OF_REPLAYS, Phase
 from heapwright.interleaving.stats import ALPHA, holm
-from heapwright.search.quality import hypervolume_so_far
+from heapwright.search.quality import REFERENCE, hypervolume_so_far
 from heapwright.study.export import EvaluationRun, evaluation_runs
 from heapwright.study.load import view_of
 from heapwright.study.store import read_study, study_errors
@@ -44,6 +45,7 @@ class QualityCurve:
         values: quality after 1, 2, … evaluations, up to the budget. A search that ended early keeps its last value.
         evaluations: configurations that were evaluated.
         infeasible: of these, how many crashed, timed out or changed the output.
+        without_ratio: of these, how many are feasible but have no ratio of an objective, so that they do not count.
         machines: the workers of a cluster that made its runs, as machine:process; empty if there was no cluster.
     """
 
@@ -52,6 +54,7 @@ class QualityCurve:
     evaluations: int
     infeasible: int
     machines: tuple[str, ...] = ()
+    without_ratio: int = 0
 
     @property
     def is_short(self) -> bool:
@@ -86,17 +89,17 @@ class MethodTest:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Average ranks of the methods over programs and budgets; rank 1 is the best.
+    """Average ranks of the methods over programs; rank 1 is the best.
 
     Attributes:
         average: method → average rank.
-        blocks: number of programs times budgets.
-        friedman_p: p value that all methods are alike; None with fewer than three methods or two blocks.
-        difference: Nemenyi's critical difference; None with fewer than two blocks.
+        programs: number of programs; each is a block.
+        friedman_p: p value that all methods are alike; None with fewer than three methods or two programs.
+        difference: Nemenyi's critical difference; None with fewer than two programs.
     """
 
     average: dict[str, float]
-    blocks: int
+    programs: int
     friedman_p: float | None
     difference: float | None
 
@@ -110,7 +113,7 @@ class Analysis:
         larger_is_better: whether the quality is a hypervolume.
         curves: of all finished searches.
         comparisons: of each method with the reference.
-        ranks: over programs and budgets.
+        ranks: over programs.
         missing: number of searches that are not finished.
         searches: `PlannedSearch.file` → the search, for those of the curves.
     """
@@ -162,7 +165,9 @@ class SearchEvaluation:
 
     Attributes:
         feasible: none of its runs crashed, timed out or changed the output.
-        ratios: metric key → geometric mean of the ratios to the default's runs beside it; of runs of the program.
+        ratios: metric key → geometric mean of the ratios to the default's runs beside it; of runs of the program. A
+            metric with a pair of which one value is 0 and the other is not has no ratio: the other pairs alone would
+            hide the change.
     """
 
     feasible: bool
@@ -187,9 +192,9 @@ def _mean_ratios(runs: Sequence[EvaluationRun]) -> dict[str, float]:
     own = [r.ratios for r in runs if r.stage not in OF_REPLAYS]
     logs: dict[str, list[float]] = {}
     for key, ratio in (item for ratios in own for item in ratios.items()):
-        if ratio > 0:
-            logs.setdefault(key, []).append(math.log(ratio))
-    return {key: math.exp(statistics.fmean(values)) for key, values in logs.items()}
+        logs.setdefault(key, []).append(math.log(ratio) if 0 < ratio < math.inf else math.nan)
+    means = {key: statistics.fmean(values) for key, values in logs.items()}
+    return {key: math.exp(mean) for key, mean in means.items() if not math.isnan(mean)}
 
 
 def best_so_far(evaluations: Sequence[SearchEvaluation], objectives: Sequence[str]) -> list[float]:
@@ -237,10 +242,12 @@ def curve_of(planned: PlannedSearch, runs: Sequence[EvaluationRun], objectives: 
     """
     evaluations = search_evaluations(runs)
     values = best_so_far(evaluations, objectives)[: planned.budget]
-    start = 0.1 ** len(objectives) if len(objectives) > 1 else 1.0
+    start = (REFERENCE - 1) ** len(objectives) if len(objectives) > 1 else 1.0
     values += [values[-1] if values else start] * (planned.budget - len(values))
     machines = dict.fromkeys(run.machine for run in runs if run.machine)
-    return QualityCurve(planned, values, len(evaluations), sum(not e.feasible for e in evaluations), tuple(machines))
+    infeasible = sum(not e.feasible for e in evaluations)
+    without_ratio = sum(e.feasible and not _counts(e, objectives) for e in evaluations)
+    return QualityCurve(planned, values, len(evaluations), infeasible, tuple(machines), without_ratio)
 
 
 def median_evaluations(curves: Sequence[QualityCurve], target: float, larger_is_better: bool) -> float | None:
@@ -377,7 +384,10 @@ def _comparisons(definition: Definition, curves: Sequence[QualityCurve], larger:
 
 
 def ranks_of(methods: Sequence[str], curves: Sequence[QualityCurve], larger: bool) -> Ranks:
-    """Return the average ranks of the methods, over the programs and budgets in which all have finished searches.
+    """Return the average ranks of the methods over programs.
+
+    A program counts once, at the largest budget with which all methods have finished searches. Its budgets are no
+    independent repetitions.
 
     Args:
         methods: names, in the order of the definition.
@@ -386,7 +396,11 @@ def ranks_of(methods: Sequence[str], curves: Sequence[QualityCurve], larger: boo
     """
     from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
-    whole = [found for found in _finals(curves).values() if set(methods) <= set(found)]
+    largest: dict[str, tuple[int, dict[str, list[float]]]] = {}
+    for (program, budget), found in _finals(curves).items():
+        if set(methods) <= set(found) and budget > largest.get(program, (0,))[0]:
+            largest[program] = budget, found
+    whole = [found for _, found in largest.values()]
     if not whole or len(methods) < 2:
         return Ranks({}, len(whole), None, None)
     table = np.array([[float(np.median(found[m])) for m in methods] for found in whole])

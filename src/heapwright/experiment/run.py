@@ -20,8 +20,9 @@ from heapwright.experiment.definition import Definition, PlannedSearch
 from heapwright.interleaving.phases import Phase
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.store import read_study
+from heapwright.workload.server import STOP_S
 
-_PATIENCE_S = 10.0  # for a search to end after an interruption
+_PATIENCE_S = 2 * STOP_S + 10  # for a search to end after an interruption; a server may need both of its signals
 # Runs `tune` so that it is interrupted when its parent is gone, even if that was killed. PR_SET_PDEATHSIG is 1.
 _TIED = """import ctypes, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,13 +106,16 @@ def start_search(
         base: the folder of the definition, in which commands run.
         folder: where the studies are.
         more: further options of `tune`.
-        errors: receives its messages; then it is in a session of its own. None: they go to a pipe.
+        errors: receives its messages; None: they go to a pipe.
+
+    Returns:
+        Its process, in a session of its own: Ctrl-C at the terminal does not reach it, so the caller interrupts it.
     """
     verb, *words = tune_command(planned, definition, base, (folder / planned.file).resolve())
     return subprocess.Popen(
         [sys.executable, "-c", _TIED, str(os.getpid()), verb, *more, *words],
         cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors or subprocess.PIPE,
-        text=True, errors="replace", start_new_session=errors is not None,
+        text=True, errors="replace", start_new_session=True,
     )  # fmt: skip
 
 

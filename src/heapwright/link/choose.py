@@ -110,7 +110,7 @@ def _named(name: str, request: LinkRequest, options: str, why: str, left: str = 
         raise UsageError(f"only {', '.join(OURS)} can have options built in, not {name}", "leave out --options")
     if name in ("glibc", "none", DEFAULT):
         return Choice("none", None, "", why, False, left)
-    found = get_allocator(name)
+    found = get_allocator(name, preloads=False)
     if not found.path or not Path(found.path).is_file():
         raise HeapwrightError(f"the library of {name} is missing", "see 'heapwright allocators'")
     return Choice(found.name, Path(found.path).resolve(), "", why, True, left)

@@ -202,6 +202,7 @@ def comparison_json(comparison: Comparison, command: Sequence[str]) -> dict[str,
         "reference": comparison.reference.allocator.name,
         "rounds": comparison.rounds,
         "interrupted": comparison.interrupted,
+        "error": comparison.error.message if comparison.error else None,
         "allocators": allocators,
         "warnings": comparison.warnings,
     }

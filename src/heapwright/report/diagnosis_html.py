@@ -96,8 +96,8 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
 
 
 def _label(name: str) -> str:
-    """Shorten a name for the side of a picture, and keep matplotlib from reading a formula in it."""
-    return (name if len(name) <= _MAX_LABEL else name[: _MAX_LABEL - 1] + "…").replace("$", r"\$")
+    """Shorten a name for the side of a picture."""
+    return name if len(name) <= _MAX_LABEL else name[: _MAX_LABEL - 1] + "…"
 
 
 def _of_arena(arena: dict[str, Any]) -> list[tuple[str, int]]:

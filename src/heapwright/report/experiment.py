@@ -175,19 +175,22 @@ def set_up(analysis: Analysis) -> list[str]:
         f"Allocators: {', '.join(allocators)}.",
         *_ended_early(analysis),
         *_not_repeated(analysis),
+        *_without_ratio(analysis),
         *([f"Not finished: it lacks {counted(analysis.missing, 'search', 'searches')}."] if analysis.missing else []),
     ]
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first six of some names as a text, with the number of the others."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _ended_early(analysis: Analysis) -> list[str]:
     short = [c for c in analysis.curves if c.is_short]
     if not short:
         return []
-    each = ", ".join(
-        f"{c.planned.file.removesuffix('.study')} ({c.evaluations} of {c.planned.budget})" for c in short[:6]
-    )
-    more = f" and {len(short) - 6} more" if len(short) > 6 else ""
-    return [f"Ended before their budget, with nothing more to propose; they keep their last quality: {each}{more}."]
+    each = _first([f"{c.planned.file.removesuffix('.study')} ({c.evaluations} of {c.planned.budget})" for c in short])
+    return [f"Ended before their budget, with nothing more to propose; they keep their last quality: {each}."]
 
 
 def _not_repeated(analysis: Analysis) -> list[str]:
@@ -196,10 +199,19 @@ def _not_repeated(analysis: Analysis) -> list[str]:
     ]
     if not found:
         return []
-    more = f" and {len(found) - 6} more" if len(found) > 6 else ""
     return [
         "With configurations that the method proposed before an interruption and did not propose again; they count for"
-        f" the budget: {', '.join(found[:6])}{more}."
+        f" the budget: {_first(found)}."
+    ]
+
+
+def _without_ratio(analysis: Analysis) -> list[str]:
+    found = [f"{c.planned.file.removesuffix('.study')} ({c.without_ratio})" for c in analysis.curves if c.without_ratio]
+    if not found:
+        return []
+    return [
+        "With configurations that have no ratio of an objective, because it was not measured or is 0 in only one run of"
+        f" a pair; they do not count for the quality: {_first(found)}."
     ]
 
 
@@ -214,12 +226,12 @@ def ranks_text(analysis: Analysis) -> str:
     ranks = analysis.ranks
     if not ranks.average:
         return "No program and budget has finished searches of two or more methods."
-    pairs = "pair" if ranks.blocks == 1 else "pairs"
-    text = f"Ranks over {ranks.blocks} {pairs} of program and budget; 1 is the best."
+    at = ", each at its largest budget" if len(analysis.definition.budgets) > 1 else ""
+    text = f"Ranks over {counted(ranks.programs, 'program')}{at}; 1 is the best."
     if ranks.friedman_p is not None:
         text += f" Friedman's test: p = {ranks.friedman_p:.2g}."
     if ranks.difference is None:
-        return text + " One pair has no critical difference."
+        return text + " One program has no critical difference."
     return text + f" Methods whose ranks differ by less than {ranks.difference:.2f} (Nemenyi, 5 %) are not told apart."
 
 

@@ -2,7 +2,7 @@
 
 The page needs no network and is readable without JavaScript, in light and dark mode, and on paper. `templates/` has its
 structure (`report.html.j2`), style (`page.css`) and behaviour (`page.js`; also `live.js` if `heapwright watch` serves
-the page). `sections` fills the template, and `embedded` makes the data inside. The page's content security policy
+the page). `sections` fills the template, and `embedded_data` makes the data inside. The page's content security policy
 allows this style and these scripts by their hashes and nothing else: no other script, no style attribute, no request.
 The live page may ask its own server for news.
 """

@@ -122,10 +122,13 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
 
 def _ways_to_apply(view: StudyView, pick: Pick | None) -> dict[str, Any]:
     """Return the lines to paste for the pick of the claim, and the commands that apply a study or run under it."""
+    platform = view.host.get("image_platform")  # of the image that the program ran in
+    lines = render_config(pick.config, "env", view.command, "", platform=platform) if pick else ""
     return {
-        "paste": render_config(pick.config, "env", view.command, "").split("\n", 1)[1] if pick else "",
+        "paste": lines.partition("\n")[2],  # without the comment
+        "in_image": bool(platform),
         "paste_pick": next((n for n, p in ordered_picks(view) if pick and p.config.id == pick.config.id), ""),
-        "apply": shlex.join(["heapwright", "apply", view.path, "--format", "systemd"]),
+        "apply": shlex.join(["heapwright", "apply", view.path, "--format", "docker" if platform else "systemd"]),
         "apply_pick": shlex.join(["heapwright", "apply", view.path, "--pick"]) + " NAME",
         "run": shlex.join(["heapwright", "run", view.path, "--"]) + " COMMAND",
     }

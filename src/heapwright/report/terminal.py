@@ -37,7 +37,7 @@ def ordered_picks(view: StudyView) -> list[tuple[str, Pick]]:
     best = recommended_pick(view.picks, view.objectives)
     return sorted(
         view.distinct_picks(),
-        key=lambda configuration_name: best is None or configuration_name[1].config.id != best.config.id,
+        key=lambda labelled: best is None or labelled[1].config.id != best.config.id,
     )
 
 

@@ -84,15 +84,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, "This server answers to 127.0.0.1 and localhost only.\n")
             return
         path = self.path.partition("?")[0]
+        kind = "text/plain"
         try:
             if path == "/":
-                self._answer(HTTPStatus.OK, self.server.page.text(), "text/html")
+                status, text, kind = HTTPStatus.OK, self.server.page.text(), "text/html"
             elif path == "/state":
-                self._answer(HTTPStatus.OK, self.server.page.state())
+                status, text = HTTPStatus.OK, self.server.page.state()
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "Not found. The report is at /.\n")
+                status, text = HTTPStatus.NOT_FOUND, "Not found. The report is at /.\n"
         except HeapwrightError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n")
+            status, text = HTTPStatus.SERVICE_UNAVAILABLE, f"{error.message}\n"
+        except Exception as error:  # a fault of ours or of the machine, such as a full disk; the server goes on
+            why = " ".join(str(error).split())
+            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, f"cannot make the report: {type(error).__name__}: {why}\n"
+        self._answer(status, text, kind)
 
     do_HEAD = do_GET
 
@@ -122,7 +127,7 @@ class _Server(ThreadingHTTPServer):
         self.names = {f"{host}:{self.server_port}" for host in ("127.0.0.1", "localhost")}
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore errors: a browser may close the connection at any time."""
+        """Ignore errors of a connection: a browser may close it at any time."""
 
 
 def watching(studies: Sequence[Path], port: int, every: float, load: Callable[[Path], StudyView]) -> _Server:

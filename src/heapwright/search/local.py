@@ -38,7 +38,8 @@ class _Climber:
         margin: noise of a comparison of two costs; an improvement must exceed it.
         here, cost: the incumbent and its scalar cost; at first the default with cost 0.
         best, best_cost: the best incumbent so far.
-        failures: neighbours evaluated since the incumbent last changed.
+        failures: neighbours evaluated since the incumbent last changed. A change in a batch that this climber proposed
+            does not forget the batch: all of it counts.
         stuck: how often the climber left a local optimum since `best` last changed.
         restart: the next incumbent, which is being measured.
     """

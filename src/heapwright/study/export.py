@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,8 @@ class EvaluationRun:
         settings: key → value as text; empty for the default.
         feasible: False if the run crashed, timed out or changed the output; then `failure` says which.
         failure: the reason, or empty.
-        ratios: metric key → ratio to the default's run of the same block and input; only where both were measured.
+        ratios: metric key → ratio to the default's run of the same block and input; only where both were measured. It
+            is 1 if both are 0, and infinite if only the default's is 0.
         metrics: metric key → value in the metric's unit; only metrics that were measured.
         machine: the worker of a cluster that made the run, as machine:process; empty if there was no cluster.
     """
@@ -81,11 +83,11 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
                 not run.failure,
                 run.failure,
                 {
-                    m: v / other
+                    m: _ratio(v, other)
                     for m, v in metrics.items()
                     if default_run is not None
                     and run.phase != Phase.CALIBRATE
-                    and (other := default_run.metrics.get(m))
+                    and (other := default_run.metrics.get(m)) is not None
                 },
                 metrics,
                 str(run.extra.get("machine") or ""),
@@ -94,8 +96,16 @@ def evaluation_runs(store: Store) -> list[EvaluationRun]:
     return found
 
 
+def _ratio(value: float, default: float) -> float:
+    if value == default:
+        return 1.0
+    return value / default if default else math.inf
+
+
 def study_csv(studies: Mapping[str, Sequence[EvaluationRun]], named: bool = False) -> str:
     """Return one line for each run. Settings and metrics have a column each; an empty cell is unset or not measured.
+
+    The cell of an infinite ratio is empty, too.
 
     Args:
         studies: name of a study → its runs. With several studies the first column is the name.
@@ -130,7 +140,7 @@ def study_csv(studies: Mapping[str, Sequence[EvaluationRun]], named: bool = Fals
                 int(run.feasible),
                 run.failure,
                 *(run.settings.get(k, "") for k in keys),
-                *(repr(run.ratios[m]) if m in run.ratios else "" for m in ratios),
+                *(repr(r) if math.isfinite(r := run.ratios.get(m, math.inf)) else "" for m in ratios),
                 *(repr(run.metrics[m]) if m in run.metrics else "" for m in metrics),
             ]
         )

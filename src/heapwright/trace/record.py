@@ -24,7 +24,7 @@ import msgspec
 
 from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.program_file import read_program
-from heapwright.allocators.registry import Allocator, library_folder
+from heapwright.allocators.registry import Allocator, own_library
 from heapwright.allocators.space_spec import preload_variables
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.files import is_stream
@@ -105,13 +105,9 @@ def recorder(name: str = RECORDER) -> Path:
     Raises:
         HeapwrightError: it is not installed, or LD_PRELOAD cannot name its path.
     """
-    path = library_folder() / name
+    path = own_library(name)
     if not path.is_file():
         raise HeapwrightError(f"there is no recorder {path}", "run 'make build', or reinstall heapwright")
-    if any(c in ":" or c.isspace() for c in str(path)):
-        raise HeapwrightError(
-            f"LD_PRELOAD cannot name {path}", "install heapwright under a path without spaces and colons"
-        )
     return path
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from heapwright.allocators.embedded import find_embedded
-from heapwright.allocators.registry import Allocator, find_allocators, get_allocator, with_preload
+from heapwright.allocators.registry import Allocator, find_allocators, get_allocator, preloadable, with_preload
 from heapwright.errors import UsageError
 from heapwright.files import file_sha256, scratch_folder
 from heapwright.trace.info import nothing_in, read_info
@@ -268,7 +268,7 @@ def _loadable(recorded: str) -> Allocator | None:
         if one.preload and Path(one.preload).name == Path(recorded).name:
             return one
     if ".so" in Path(recorded).name:
-        return get_allocator(here) if os.access(here, os.R_OK) else None
+        return get_allocator(here) if os.access(here, os.R_OK) and preloadable(here) else None
     embedded = find_embedded(recorded)
     return installed.get(embedded.name) if embedded is not None else None
 

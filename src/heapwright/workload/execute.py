@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from heapwright.allocators.takeover import is_watched
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions, Run, run_metered
 from heapwright.measure.process_group import describe_exit_status, run_group
@@ -34,7 +36,8 @@ class Outcome:
 
     Attributes:
         run: its measurements.
-        digest: digest of the output, for comparisons; empty if the output is not compared.
+        digest: digest of the output, for comparisons; empty if the output is not compared, or if the loader may have
+            written its bindings into it (`takeover.watch_environment`).
         failure: why the run does not count ('timed out after 5 s', 'exit status 3: no such config'), or empty. The part
             before ': ' is the kind of failure; the rest is the last line that the program wrote.
         output: stdout of the run, if the executor keeps it.
@@ -134,7 +137,8 @@ class Executor:
             stop: an event by which another thread ends the run (not for a server).
 
         Raises:
-            HeapwrightError: set-up failed, or the command could not be started or measured.
+            HeapwrightError: set-up failed, clean-up failed after a run that succeeded, or the command could not be
+                started or measured.
             Stopped: `stop` was set.
         """
         file = self.workload.file
@@ -145,8 +149,16 @@ class Executor:
         self._helper("setup", file.setup, plain)
         try:
             outcome = self._measured(input_, pad_environment({**inside, **env}, pad), plain, stop)
-        finally:
+        except BaseException:  # more important than an error of the clean-up, above all KeyboardInterrupt
+            with contextlib.suppress(HeapwrightError):
+                self._helper("cleanup", file.cleanup, plain)
+            raise
+        try:
             self._helper("cleanup", file.cleanup, plain)
+        except HeapwrightError as error:
+            if not outcome.failure and not outcome.run.cut:
+                raise
+            outcome.run.warnings.append(f"after a run that did not end properly, {error.message}")
         return outcome
 
     def _measured(
@@ -183,7 +195,7 @@ class Executor:
                 output.seek(0)
                 limit = file.timeout or max(self.options.timeout or 0.0, MIN_LIMIT_S)
                 failure = score(run, file.objective, output, self.workload.cwd, plain, limit)
-            digest = "" if failure else self._digest(input_, run, output)
+            digest = "" if failure or is_watched(env) else self._digest(input_, run, output, plain)
             output.seek(0)
             printed = output.read().decode(errors="replace") if self.keep_output else ""
         return Outcome(run, digest, failure, printed, self._hint(input_, run, failure))
@@ -242,8 +254,15 @@ class Executor:
                 return f"the output file {name} is missing"
         return ""
 
-    def _digest(self, input_: Input, run: Run, output: IO[bytes]) -> str:
-        """Return a digest of the output: equal digests mean equal outputs."""
+    def _digest(self, input_: Input, run: Run, output: IO[bytes], plain: Mapping[str, str]) -> str:
+        """Return a digest of the output: equal digests mean equal outputs.
+
+        Args:
+            input_: the input of the run.
+            run: the run, which succeeded.
+            output: its stdout, if the rule needs it.
+            plain: the environment of the comparing command.
+        """
         output_rule, prefix = self.workload.file.output, self.workload.file.prefix
         if prefix is not None and prefix.seconds:
             return ""  # the amount of output at that time is random
@@ -259,9 +278,9 @@ class Executor:
                         digest.update(hashlib.file_digest(content, "sha256").digest())
                 return digest.hexdigest()
             case "command":
-                return self._compare(input_, output)
+                return self._compare(input_, output, plain)
 
-    def _compare(self, input_: Input, output: IO[bytes]) -> str:
+    def _compare(self, input_: Input, output: IO[bytes], plain: Mapping[str, str]) -> str:
         """Run the user's comparing command; the first output becomes the reference."""
         self.references.mkdir(parents=True, exist_ok=True)
         safe = hashlib.sha256(input_.name.encode()).hexdigest()[:16]
@@ -278,7 +297,7 @@ class Executor:
             mine.flush()
             names = {"{reference}": str(reference), "{output}": mine.name}
             words = [names.get(word, word) for word in self.workload.file.output.command]
-            status = self._run_helper("comparing", words, stderr=subprocess.DEVNULL)
+            status = self._run_helper("comparing", words, env=dict(plain), stderr=subprocess.DEVNULL)
         return "same" if status == 0 else f"differs (comparer's status {status})"
 
     def _helper(self, what: str, words: list[str], env: Mapping[str, str]) -> None:

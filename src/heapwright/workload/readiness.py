@@ -19,9 +19,15 @@ _NUMBER = re.compile(r"(?<![\d.])\d{2,5}(?![\d.])")  # in a word: a port, but no
 
 
 def _listening(port: int) -> bool:
+    """Return whether something accepts connections at a port of this machine.
+
+    A connection to a port that is closed may still succeed: if the kernel gives the client this very port, the client
+    connects to itself (TCP's simultaneous open).
+    """
     for host in ("127.0.0.1", "::1"):
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.5):
-            return True
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.5) as client:
+            if client.getsockname() != client.getpeername():
+                return True
     return False
 
 
@@ -82,7 +88,9 @@ def answers(words: list[str], cwd: Path, plain: Mapping[str, str]) -> bool:
 
 
 def wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapping[str, str]) -> bool:
-    """Wait until the server answers; return whether it does in time.
+    """Wait until the server answers at its port and to the ready command; return whether it does in time.
+
+    Of the two checks, those count that the workload has.
 
     Args:
         server: how to check it.
@@ -92,9 +100,8 @@ def wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mappi
     """
     deadline = time.monotonic() + server.ready_timeout
     while time.monotonic() < deadline and thread.is_alive():
-        if server.ready_port and _listening(server.ready_port):
-            return True
-        if answers(server.ready, cwd, plain) or not (server.ready or server.ready_port):
+        at_port = not server.ready_port or _listening(server.ready_port)
+        if at_port and (not server.ready or answers(server.ready, cwd, plain)):
             return True
         time.sleep(0.02)
     return False

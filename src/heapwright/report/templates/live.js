@@ -36,21 +36,27 @@
     }
     scrollTo(x, y);
   }
+  function text(answer) {
+    return answer.text().then(function (body) {
+      if (!answer.ok) throw { said: body.trim() };
+      return body;
+    });
+  }
   function ask() {
     if (document.hidden) return later();
     fetch("state", { cache: "no-store" })
-      .then(function (answer) { if (!answer.ok) throw answer.status; return answer.text(); })
+      .then(text)
       .then(function (state) {
         if (state === seen) return say("live", false);
         return fetch(location.pathname, { cache: "no-store" })
-          .then(function (answer) { if (!answer.ok) throw answer.status; return answer.text(); })
-          .then(function (text) {
-            renew(text);
+          .then(text)
+          .then(function (page) {
+            renew(page);
             seen = state;
             say("live", false);
           });
       })
-      .catch(function () { say("no answer: heapwright watch has ended", true); })
+      .catch(function (error) { say(error.said || "no answer: heapwright watch has ended", true); })
       .then(later);
   }
   function later() { setTimeout(ask, 2000); }
