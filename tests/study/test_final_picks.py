@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from heapwright.interleaving.candidates import Candidate
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.stats import Verdict
 from heapwright.study.claim import recommended_pick
@@ -69,7 +70,7 @@ def test_a_time_pick_that_gains_memory_only_is_no_time_pick() -> None:
 
 def test_a_pick_that_failed_says_why() -> None:
     failing = dataclasses.replace(pick("memory", 2, 0.9, 0.9), confirmed={})
-    found, gone = final_picks({"memory": failing}, {}, AIMS, {2: "killed by SIGSEGV"})
+    found, gone = final_picks({"memory": failing}, {}, AIMS, {2: Candidate(failing.config, "killed by SIGSEGV")})
     assert (found, gone) == ({}, ["There is no memory pick: it failed in a fresh run: killed by SIGSEGV."])
 
 

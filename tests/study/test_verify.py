@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
 from heapwright.tuning.verification import State, Verification, overall_verdict, refused, with_sentence
 from heapwright.tuning.verify import (
+    _bounded_values,
     _by_block,
-    _log_ratios_to_bound,
     decide,
     of_every_run,
     predicted_thresholds,
@@ -30,6 +31,7 @@ from heapwright.tuning.verify import (
     verify,
 )
 
+from . import fakes
 from .conftest import Tuning
 from .fakes import Settings, World
 
@@ -101,6 +103,7 @@ def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
         study = tuning(world)
         config = Config(7, "toy", {"cache": "0"}, {"TOY": "toy.cache=0"})
         found = then((predicts, "better"), (1.0, "same")) if predicts else then((1.0, "same"), (0.8, "better"))
+        found["wall_s"] = confirmation("wall_s", 1.0, "unproven")
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
         executor = sys.modules["heapwright.tuning.session"].Executor(study.workload, MeterOptions(), tmp_path)
         configs = Config(1, "toy", {}, {}), config
@@ -245,8 +248,47 @@ def test_an_absolute_requirement_bounds_each_input(text: str, worst: float) -> N
         for block in range(3)
         for name, value in (("small", 3.0), ("large", 14.0))
     ]
-    logs = _log_ratios_to_bound(parse_requirement(text), runs, 2)
-    assert [abs(log) for log in logs] == pytest.approx([math.log(worst)] * 3)
+    values = _bounded_values(parse_requirement(text), runs, 2)
+    assert [abs(value) for value in values] == [worst] * 3
+
+
+@pytest.mark.parametrize(("wall", "state"), [(1.0, "holds"), (1.2, "lost")])
+def test_a_limit_of_a_kind_is_exceeded_only_by_a_proof(check: Verify, wall: float, state: State) -> None:
+    """As `tune` judges it: wall time is no objective here, and system time is a part of CPU time."""
+
+    def both(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8, "wall_s": wall, "sys_s": 2.0} if settings else {}
+
+    found = check(World(effect=both, noise=0.01), options=Options(limits={"time": 1.02}))
+    assert (found.state, found.states["wall_s"]) == (state, state)
+    assert "sys_s" not in found.states
+
+
+@pytest.mark.parametrize("demand", [{"limits": {"major_faults": 1.0}}, {"requires": ("major_faults <= 1x",)}])
+def test_a_metric_that_is_zero_by_default_decides(
+    check: Verify, monkeypatch: pytest.MonkeyPatch, demand: dict[str, Any]
+) -> None:
+    """Regression: it stayed undecided for 200 pairs."""
+    monkeypatch.setitem(fakes.BASE, "major_faults", 0.0)
+
+    def faults(settings: Settings, _input: str) -> Mapping[str, float]:
+        monkeypatch.setitem(fakes.BASE, "major_faults", 50.0 if settings else 0.0)
+        return {"cpu_s": 0.8} if settings else {}
+
+    found = check(World(effect=faults, noise=0.01), options=Options(**demand))
+    assert found.state == "lost"
+    assert found.states["cpu_s"] == "holds"
+
+
+def test_a_value_of_zero_breaks_a_lower_bound() -> None:
+    """Regression: runs with a throughput of 0 were left out."""
+    runs = [
+        StoredRun("verify", block, "a", 2, 1.0, "", "", {"throughput_per_s": value}, {})
+        for block, value in enumerate([1100.0, 0.0] * 8)
+    ]
+    required = parse_requirement("throughput >= 1000")
+    values = {required.text: _bounded_values(required, runs, 2)}
+    assert decide(values, {required.text: required.upper_bound}, 1) == {required.text: "lost"}
 
 
 def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:
