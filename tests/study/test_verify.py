@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import sys
@@ -17,6 +18,7 @@ from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.stats import Verdict
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import SilentProgress
+from heapwright.study.choose import pick_to_verify
 from heapwright.study.options import Options
 from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
@@ -31,6 +33,7 @@ from heapwright.tuning.verify import (
     verify,
 )
 
+from ..report.views import view
 from . import fakes
 from .conftest import Tuning
 from .fakes import Settings, World
@@ -299,6 +302,18 @@ def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:
     assert found.sentence.startswith("Undecided after ")
 
 
+@pytest.mark.parametrize(
+    ("max_s", "advice"),
+    [(60.0, "A longer --max-time may decide it."), (1e6, "use a quieter machine or a longer input.")],
+)
+def test_more_time_is_the_advice_only_if_time_was_short(check: Verify, max_s: float, advice: str) -> None:
+    """Regression: after 200 pairs, which are the most, it said 'A longer --max-time may tell.'"""
+    found = check(World(effect=cpu(0.9), noise=0.5), max_s=max_s)
+    assert found.state == "undecided"
+    assert found.sentence.endswith(f" {advice}")
+    assert (found.pairs == 200) == (max_s > 60)
+
+
 def test_an_interrupted_verification_judges_the_pairs_so_far(check: Verify) -> None:
     found = check(World(effect=cpu(0.9), noise=0.5, interrupt_after=3 + 2 * 5))
     assert (found.state, found.interrupted, found.pairs) == ("undecided", True, 5)
@@ -340,3 +355,16 @@ def test_a_setting_that_cannot_be_used_is_said_without_a_run() -> None:
     found = refused(pick, "x=1 does not take effect on this machine", OBJECTIVES)
     assert found.state == "lost"
     assert found.sentence.endswith("the setting cannot be used any more: x=1 does not take effect on this machine.")
+
+
+def test_a_pick_without_a_proven_gain_has_nothing_to_verify() -> None:
+    """Regression: 'The gain holds' although no gain was ever proven; the old interval was the threshold."""
+    found = view()
+    name, pick = next((name, pick) for name, pick in found.picks.items() if pick.confirmed)
+    assert pick_to_verify(found, name) is pick
+    unproven = {m: dataclasses.replace(c, verdict="unproven") for m, c in pick.confirmed.items()}
+    shown = dataclasses.replace(found, picks={name: dataclasses.replace(pick, confirmed=unproven)})
+    with pytest.raises(
+        HeapwrightError, match=f"the {name} pick of {shown.path} has no proven gain, so there is nothing"
+    ):
+        pick_to_verify(shown, name)

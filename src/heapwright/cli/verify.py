@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from heapwright.study.choose import chosen_pick
+    from heapwright.study.choose import pick_to_verify
     from heapwright.study.load import view_of
     from heapwright.study.local_environment import all_spaces, changed_variables, set_variables
     from heapwright.study.program import program_of
@@ -115,15 +115,7 @@ def _verify(args: argparse.Namespace) -> int:
     with read_study(args.study) as store, study_errors(args.study):
         view, spaces, identity = view_of(store), all_spaces(store.meta), program_of(store) or ProgramIdentity()
         before, now = changed_variables(store.meta.environment, set_variables(_space_files(spaces)))
-    pick = chosen_pick(view, args.pick)
-    if pick is None:
-        says = "claims" if view.recordings is None else "predicts"
-        raise HeapwrightError(f"{args.study} {says} no gain, so there is nothing to verify", "see 'heapwright report'")
-    if not pick.confirmed:
-        raise HeapwrightError(
-            f"the {pick.name} pick of {args.study} was not confirmed, so there is nothing to verify",
-            "continue the study with the same 'heapwright tune' command, without --search-only",
-        )
+    pick = pick_to_verify(view, args.pick)
     given = args.command is not None or args.workload is not None
     if view.recordings is not None and not given:
         raise UsageError(

@@ -97,11 +97,13 @@ class _MeasuredPairs:
         findings: the judgement of the pairs.
         failure: why the choice cannot be used, or empty.
         interrupted: whether the user stopped the measuring.
+        complete: whether all pairs were made.
     """
 
     findings: _Findings
     failure: str
     interrupted: bool
+    complete: bool
 
 
 def thresholds(
@@ -256,6 +258,7 @@ def verify(
         ratios,
         found.results,
         measured.interrupted,
+        measured.complete,
     )
     return with_sentence(verification)
 
@@ -304,7 +307,8 @@ def _measure_pairs(
             failure = _failure(runs)
             if not failure:
                 found = _findings(runs, look, demands, (default, choice), options)
-    return _MeasuredPairs(found, failure, interrupted)
+    complete = look == len(_LOOKS) and not blocks.budget.stopped
+    return _MeasuredPairs(found, failure, interrupted, complete)
 
 
 def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, predicted: bool) -> _Demands:
