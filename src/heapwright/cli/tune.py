@@ -342,6 +342,8 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
                     tune_study(
                         Session(store, workload, allocators, options, progress, machines, began, recorded, added)
                     )
+            view, too_short = view_of(store), store.meta.too_short
+            keep_choice(store, view)
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {path} holds all runs so far, and the same command continues it")
@@ -349,8 +351,6 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
         except HeapwrightError:
             args.stdin_needed = not store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
-        view, too_short = view_of(store), store.meta.too_short
-        keep_choice(store, view)
     show_result(args, view, report)
     return exit_status(view, bool(too_short)) if args.exit_code else 0
 

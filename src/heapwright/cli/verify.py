@@ -336,7 +336,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
     }
     try:
         with open_writable_study(study) as store:
-            store.update(verified=verified)
+            store.update(verified=verified, shipped={})
             keep_choice(store, view_of(store))
     except HeapwrightError as error:
         return [f"the verdict is not stored in {view.path}: {error.message}"]
