@@ -209,8 +209,8 @@ def test_compare_plays_allocators_on_recordings(recorded: Heapwright) -> None:
     ("words", "line"),
     [
         (("tune", "--trace", "a.hwt", "--", "./prog"), "a command and --trace cannot both be given"),
-        (("tune", "--trace", "a.hwt", "--minimize", "p99_ms"), "a replay cannot tell 99th percentile latency"),
-        (("compare", "--trace", "a.hwt", "--metrics", "instructions"), "a replay cannot tell instructions"),
+        (("tune", "--trace", "a.hwt", "--minimize", "p99_ms"), "a replay does not measure 99th percentile latency"),
+        (("compare", "--trace", "a.hwt", "--metrics", "instructions"), "a replay does not measure instructions"),
         (("tune", "--trace", "a.hwt", "--proxy", "none"), "--proxy cannot be given with --trace"),
         (("tune", "--trace", "a.hwt", "--massif", "valgrind"), "Massif itself cannot measure a replay"),
         (("compare", "--trace", "a.hwt", "--cluster", "x"), "--cluster cannot be given with --trace"),
