@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile
-from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.candidates import Candidate, Comparisons, gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun, by_block, metrics_by_input
@@ -290,9 +290,9 @@ def _confirmed_rows(
     confirmed = predicted_for_program(judged, configs, recordings)
     picks = _picks(store, evaluations, confirmed, options, basis)
     usual = _references(store, confirmed, options, basis)
-    requires, tested = requirements_of(options), gather(fresh, configs, 1)
-    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, 1, meta.host)
-    usual = with_requirements(usual, requires, confirmed, tested)
+    requires, tested = requirements_of(options), Comparisons(fresh, configs)
+    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested.to(1)), runs, 1, meta.host)
+    usual = with_requirements(usual, requires, confirmed, tested.to(1))
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
         picks, dropped = final_picks(picks, usual, aims_of(options), tested)
