@@ -95,6 +95,15 @@ def test_looking_often_seldom_decides_wrongly(gain: float, wrong: str) -> None:
     assert count <= 300 * 0.02
 
 
+def test_each_earlier_verification_halves_the_error() -> None:
+    """Regression: a user could repeat the verification of a prediction until it held, each time with the full 2 %."""
+    rng = random.Random(1)
+    logs = {"cpu_s": [rng.gauss(-0.10, 0.05) for _ in range(16)]}
+    states = [decide(logs, {"cpu_s": -0.05}, 4, earlier)["cpu_s"] for earlier in range(12)]
+    assert (states[0], states[-1]) == ("holds", "undecided")
+    assert states == sorted(states)
+
+
 Verify = Callable[..., Verification]
 
 

@@ -127,6 +127,9 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(there: Heapwrigh
     assert "On the program: ./prog" in done.out
     assert "not proven" not in there("run", "s.study", "--", "./prog").err
 
+    done = there("verify", "s.study", "--", "./prog")
+    assert "fresh pairs, with 1 earlier verification)." in done.out
+
     before = runs_of(there.folder / "s.study")
     shutil.move(there.folder / "s.study", there.folder / "kept.study")
     done = there("report", "kept.study", "-o", "r.html")
