@@ -7,8 +7,10 @@ import builtins
 import dataclasses
 import json
 import math
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,31 @@ def test_a_command_that_ends_like_an_interrupted_one_is_a_result() -> None:
     assert heapwright.measure(["sh", "-c", "exit 130"]).runs[0]["exit_code"] == 130
 
 
+def test_an_interrupted_verb_ends_by_itself(tmp_path: Path) -> None:
+    """Regression: subprocess.run killed it after a quarter of a second."""
+    (tmp_path / "python").write_text(
+        f"#!/bin/sh\ntrap 'sleep 1; touch {tmp_path}/ended; exit 130' INT\ntouch {tmp_path}/began\n"
+        "while :; do sleep 0.1; done\n"
+    )
+    (tmp_path / "python").chmod(0o755)
+    code = "import sys, heapwright; sys.executable = sys.argv[1]; heapwright.measure(['true'])"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "python"], stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "began").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert said.endswith(b"KeyboardInterrupt\n")
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_module_of_the_folder_does_not_take_the_place_of_pythons_own(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
+    code = "import sys; sys.path.remove(''); import heapwright; print(len(heapwright.measure(['true']).runs))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
 def test_errors_of_the_api_are_one_line() -> None:
     with pytest.raises(heapwright.HeapwrightError, match="command not found: no-such-program") as caught:
         heapwright.measure(["no-such-program"])
@@ -112,14 +139,14 @@ def test_compare_returns_ratios_to_the_reference(program: Callable[..., Path]) -
 
 def test_a_study_from_beginning_to_table(program: Callable[..., Path], tmp_path: Path) -> None:
     where = tmp_path / "a.study"
-    study = heapwright.tune([str(program("mapping_calls"))], study=where, search_only=True, **TUNE)
+    study = heapwright.tune([str(program("mapping_calls"))], study=where, search_only=True, seed=7, **TUNE)
     assert len(study.evaluations()) == 6
     assert study.objectives == ["peak_rss_bytes", "cpu_s"]
     assert {e.number for e in study.front()} <= {e.number for e in study.evaluations()}
     assert not study.proven
     assert all(pick.claim.endswith("; not confirmed.") and not pick.confirmed for pick in study.picks.values())
     again = heapwright.tune([str(program("mapping_calls"))], study=where, search_only=True, **TUNE)
-    assert [run.order for run in again.runs()] == [run.order for run in study.runs()], "it was resumed"
+    assert [run.order for run in again.runs()] == [run.order for run in study.runs()], "resumed, without the seed"
     assert len(study.rows()) == len(study.runs())
     pandas = needs.module("pandas")
     frame = study.to_dataframe()

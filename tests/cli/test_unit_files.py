@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from heapwright.cli.common import write_json
-from heapwright.cli.output_files import output_file, output_folder
+from heapwright.cli.output_files import json_file, output_file, output_folder, refuse_study
+from heapwright.errors import UsageError
 from heapwright.files import write_whole
+from heapwright.study.store import open_writable_study
 
 
 def test_json_has_a_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +58,26 @@ def test_devices_and_pipes_are_written_in_place(tmp_path: Path) -> None:
 def test_a_name_with_a_slash_at_its_end_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="names a directory"):
         output_file(f"{tmp_path}/new/")
+
+
+def test_no_option_overwrites_a_study(tmp_path: Path) -> None:
+    """Regression: `report -o a.study b.study` replaced a.study by a page."""
+    study = tmp_path / "a.study"
+    with open_writable_study(study):
+        pass
+    for read in (output_file, json_file):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"a\.study is a study or another database"):
+            read(str(study))
+    (tmp_path / "page.html").write_text("SQLite format 3")
+    assert output_file(f"{tmp_path}/page.html")
+
+
+def test_no_option_names_the_study_that_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refuse_study(Path("a.study"), "-", None, Path("b.html"))
+    for output in ("a.study", tmp_path / "a.study"):
+        with pytest.raises(UsageError, match="is the study of this command"):
+            refuse_study(Path("a.study"), None, output)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -70,7 +70,12 @@ def test_settings_of_a_runtime_are_left_for_the_environment(monkeypatch: pytest.
     """Regression: a pick of reaper and a setting of OpenMP lost the latter without a word."""
     from heapwright.interleaving.configuration import Config
 
-    env = {"LD_PRELOAD": "/lib/libreaper.so", "REAPER_OPTIONS": "front=8", "OMP_WAIT_POLICY": "passive"}
+    env = {
+        "LD_PRELOAD": "/lib/libreaper.so",
+        "REAPER_OPTIONS": "front=8",
+        "OMP_WAIT_POLICY": "passive",
+        "J": "-Xss1m -Xint",
+    }
     config = Config(2, "reaper", {"front": "8", "openmp.wait_policy": "passive"}, env)
     monkeypatch.setattr("heapwright.study.load.load_view", lambda _path: None)
     monkeypatch.setattr("heapwright.study.choose.chosen_pick", lambda *_: None)
@@ -78,4 +83,8 @@ def test_settings_of_a_runtime_are_left_for_the_environment(monkeypatch: pytest.
     monkeypatch.setattr("heapwright.study.choose.prediction_caution", lambda *_: "")
     found = choose.from_request(LinkRequest(study="s.study"))
     assert found is not None
-    assert (found.allocator, found.options, found.left) == ("reaper", "front=8", "OMP_WAIT_POLICY=passive")
+    assert (found.allocator, found.options, found.left) == (
+        "reaper",
+        "front=8",
+        "OMP_WAIT_POLICY=passive J='-Xss1m -Xint'",
+    )

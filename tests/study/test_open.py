@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from heapwright.allocators.registry import get_allocator
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.measure.host import describe_host
-from heapwright.study.open import changed_since, default_path, open_or_begin
+from heapwright.study.open import changed_since, default_path, open_or_begin, put_aside
 from heapwright.study.options import EXTENSIBLE, Options, conflicts, parse_budget
-from heapwright.study.store import read_study
+from heapwright.study.store import open_writable_study, read_study
 from heapwright.workload.model import Input, Workload, WorkloadFile
 
 from ..allocators.spaces import number
@@ -215,6 +215,39 @@ def test_another_build_of_an_allocator_begins_a_new_study(begin: Callable[..., O
     moved.write_text("third build")
     sentence = f"an allocator has changed since the study was made ({moved} changed)"
     assert changed_since(tmp_path / "s.study") == sentence
+
+
+def test_a_study_put_aside_takes_a_number_that_nothing_has(begin: Callable[..., Options], tmp_path: Path) -> None:
+    """Regression: an older report was overwritten, and recordings of an older study ended the command."""
+    begin()
+    (tmp_path / "s.study.traces").mkdir()
+    (tmp_path / "s.study.traces/new.hwt").touch()
+    (tmp_path / "s.1.html").write_text("an older report")
+    (tmp_path / "s.2.study.traces").mkdir()
+    (tmp_path / "s.2.study.traces/old.hwt").touch()
+    assert put_aside(tmp_path / "s.study") == tmp_path / "s.3.study"
+    assert (tmp_path / "s.3.study.traces/new.hwt").exists()
+    assert (tmp_path / "s.1.html").read_text() == "an older report"
+    assert (tmp_path / "s.2.study.traces/old.hwt").exists()
+    assert not list(tmp_path.glob("s.study*"))
+    with read_study(tmp_path / "s.3.study") as store:
+        assert store.meta.options
+
+
+def test_a_study_is_moved_last(begin: Callable[..., Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin()
+    (tmp_path / "s.html").touch()
+
+    def refused(_path: Path, _to: Path) -> None:
+        with pytest.raises(HeapwrightError, match="in use by another heapwright"):
+            open_writable_study(tmp_path / "s.study")
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(PermissionError):
+        put_aside(tmp_path / "s.study")
+    with read_study(tmp_path / "s.study") as store:
+        assert store.meta.options
 
 
 def test_the_load_of_the_machine_is_stored(

@@ -99,7 +99,7 @@ def test_no_prediction_is_promised_that_replays_cannot_give(tuning: Callable[...
     view = study.go()
     plan = next(note for note in study.notes.notes if "One run takes" in note)
     assert "A time budget of 90 s holds 9 runs; a proof needs --budget " in plan
-    why = "a replay cannot tell major faults"
+    why = "a replay does not measure major faults"
     assert plan.endswith(f" Replays cannot predict either: {why}. The study ends now.")
     assert f"replays predict nothing: {why}. A proof needs --budget " in view.claim
     assert len(study.world.made) == 1

@@ -10,6 +10,7 @@ import pytest
 from heapwright.errors import UsageError
 from heapwright.interleaving.candidates import Candidate
 from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.stats import Verdict
 from heapwright.study.policy import Aims, Policy, parse_limits, parse_prices
 from heapwright.study.view import Confirmation
@@ -68,6 +69,58 @@ def test_a_limit_holds_for_any_metric() -> None:
     assert Policy(limits=parse_limits("time=2")).objection(found, OBJECTIVES) != ""
 
 
+def changed(metric: str, ratio: float, half: float = 0.005) -> dict[str, Confirmation]:
+    """A gain of memory, and a change of another metric."""
+    other = Confirmation(metric, ratio, ratio - half, ratio + half, None, 15, "unproven", 1.0, ratio)
+    return {**confirmed(0.8, 1.0), "wall_s": confirmed(1.0, 1.0)["cpu_s"], metric: other}
+
+
+@pytest.mark.parametrize(
+    ("limit", "metric", "ratio"),
+    [
+        ("time=+2%", "throughput_per_s", 1.1),
+        ("time=+2%", "minor_faults", 1.5),
+        ("time=+2%", "sys_s", 1.5),
+        ("memory=0", "peak_vm_bytes", 30.0),
+        ("memory=0", "huge_bytes", 3.0),
+        ("memory=0", "mean_rss_bytes", 1.006),
+        ("time=+2%", "wall_s", 1.02),
+    ],
+)
+def test_a_limit_of_a_kind_admits_what_costs_nothing(limit: str, metric: str, ratio: float) -> None:
+    """Regression: a throughput 10 % higher, or reserved address space, was beyond the limit."""
+    policy = Policy(limits=parse_limits(limit))
+    assert policy.objection(changed(metric, ratio), OBJECTIVES) == ""
+    candidate = Candidate(Config(2, "toy", {}, {}), logs={metric: {"a": [math.log(ratio)]}})
+    assert policy.excess(candidate, OBJECTIVES) == 0
+
+
+def test_a_limit_of_a_kind_needs_a_proof_where_no_objective_is_named() -> None:
+    policy = Policy(limits=parse_limits("memory=+2%,time=+2%"))
+    assert policy.objection(changed("wall_s", 1.03, 0.02), OBJECTIVES) == ""
+    assert policy.objection(changed("wall_s", 1.05, 0.02), OBJECTIVES).startswith("wall time +5.0% is beyond the limit")
+    assert policy.objection(changed("mean_rss_bytes", 1.05), OBJECTIVES).startswith("mean resident memory +5.0% is")
+    assert policy.objection(changed("sys_s", 1.05), (*OBJECTIVES, "sys_s")).startswith("system time +5.0% is beyond")
+
+
+def test_a_limit_sees_a_metric_that_is_zero_by_default() -> None:
+    """Regression: such a metric has no ratio, so no limit of it ever spoke against a setting."""
+
+    def candidate(faults: list[float]) -> Candidate:
+        found = Candidate(Config(2, "toy", {}, {}))
+        for block, count in enumerate(faults):
+            run = StoredRun("confirm", block, "a", 2, 1.0, "", "", {"major_faults": count}, {})
+            found.add(run, dataclasses.replace(run, config=1, metrics={"major_faults": 0.0}))
+        return found
+
+    policy = Policy(limits=parse_limits("major_faults=0"))
+    gain = confirmed(0.8, 1.0)
+    many, one = candidate([5000.0] * 15), candidate([*([0.0] * 14), 1.0])
+    assert policy.objection(gain, OBJECTIVES, many) == "major faults is beyond the limit of +0.0%: 5000, by default 0"
+    assert policy.objection(gain, OBJECTIVES, one) == "", "one fault may be chance"
+    assert policy.excess(many, OBJECTIVES) > 0
+
+
 def test_the_search_is_led_away_from_limits() -> None:
     aims = Aims(OBJECTIVES, Policy(limits={"cpu_s": 1.02}))
     within, beyond = (-0.1, math.log(1.01)), (-0.5, math.log(1.05))
@@ -105,7 +158,7 @@ def test_a_stricter_limit_admits_no_more(limit: str, refused: bool) -> None:
     assert Policy(limits=parse_limits(f"cpu={limit}")).objection(none, OBJECTIVES) == ""
 
 
-@pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=-2%", "cpu=x", "nothing=1"])
+@pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=-2%", "cpu=x", "nothing=1", "throughput=2%"])
 def test_invalid_limits_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_limits(text)

@@ -47,11 +47,11 @@ def test_the_claim_says_predicted_with_error_and_next_step() -> None:
     assert whole.endswith("Prove it with the real load: heapwright verify 'my study' -- CMD, or --workload FILE.")
     assert "CPU and wall time are those of the replay" in whole
     assert "CPU" not in prediction_claim("", RECORDINGS, "s", ["peak_rss_bytes"], gain=True)
-    assert "no recording tells how much memory the program has besides malloc's" in whole
+    assert "no recording contains how much memory the program has besides malloc's" in whole
     known = Recordings({"a.hwt": replace(RECORDINGS.inputs["a.hwt"], allocator="glibc 2.36", peak_resident_bytes=1000)})
     assert "besides malloc's" not in prediction_claim(claim, known, "my study", OBJECTIVES, gain=True)
     both = Recordings({**known.inputs, "b.hwt": RECORDINGS.inputs["a.hwt"]})
-    assert "because b.hwt does not tell how much" in prediction_claim(claim, both, "s", OBJECTIVES, gain=True)
+    assert "because b.hwt does not contain how much" in prediction_claim(claim, both, "s", OBJECTIVES, gain=True)
     none = prediction_claim(study_claim({}, OBJECTIVES, confirmed=True), RECORDINGS, "s", OBJECTIVES, gain=False)
     assert none.startswith("No proven improvement: keep the default. Every run was a replay")
     assert "verify" not in none

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from heapwright.interleaving.configuration import Config
@@ -77,7 +78,8 @@ def test_a_whole_run_may_reject_the_gain_of_a_prefix(whole: WholeRun, objection:
     found = whole.objection({"peak_rss_bytes": 0.9})
     assert found.startswith(objection)
     assert bool(found) == bool(objection)
-    assert "whole run with the choice" in prefix_sentence(ChosenPrefix(Prefix(seconds=2), 95.0, whole), MEMORY)
+    sentence = prefix_sentence(ChosenPrefix(Prefix(seconds=2), 95.0, whole), MEMORY, "toy at its defaults")
+    assert "whole run with toy at its defaults" in sentence
 
 
 def test_without_a_whole_run_nothing_is_recommended() -> None:
@@ -90,6 +92,9 @@ def test_without_a_whole_run_nothing_is_recommended() -> None:
     whole = WholeRun(2, "", {"peak_rss_bytes": 0.87, "cpu_s": 1.0})
     [found] = with_objection({"memory": pick}, ChosenPrefix(Prefix(seconds=2), 95.0, whole)).values()
     assert found.objection == ""
+    other = msgspec.structs.replace(whole, config=3)  # the row that had the name before the confirmation
+    [found] = with_objection({"memory": pick}, ChosenPrefix(Prefix(seconds=2), 95.0, other)).values()
+    assert found.objection.startswith("no whole run was made under it")
 
 
 # a whole study
@@ -117,7 +122,7 @@ def test_a_long_program_with_an_early_peak_gets_a_proof(tuning: Callable[..., Tu
     assert view.objectives == ["peak_rss_bytes"]
     assert "peak resident memory 20.0% lower" in view.claim
     assert "pairs of the first 2.5 s of a run" in view.claim
-    assert "One whole run with the choice, no proof by itself: peak resident memory −20.0%" in view.objectives_why
+    assert "One whole run with toy's trim=1, no proof by itself: peak resident memory −20.0%" in view.objectives_why
     assert any("then one whole run is made" in note for note in study.notes.notes)
     by_hand = measure_command(view.default, dataclasses.replace(view, workload_file="w.toml"))
     assert "--prefix 2.5s" in by_hand

@@ -280,9 +280,9 @@ def test_objectives_that_replays_do_not_measure_are_searched_on_the_program(tuni
     view = study.go()
     assert view.proxy is not None
     assert not view.proxy.used
-    assert "cannot tell" in view.proxy.why
+    assert "does not measure" in view.proxy.why
     study.path.unlink()
-    with pytest.raises(HeapwrightError, match="cannot tell"):
+    with pytest.raises(HeapwrightError, match="does not measure"):
         study.go(proxy="replay")
 
 

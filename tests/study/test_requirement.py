@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from heapwright.errors import UsageError
 from heapwright.interleaving.candidates import Candidate
 from heapwright.interleaving.configuration import Config
+from heapwright.interleaving.records import StoredRun
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.study.requirement import Requirement, parse_requirement
 
@@ -76,6 +78,7 @@ def test_a_stored_requirement_is_read_again(metric: str, bound: float, relative:
         ("p99 <= 3MiB", "not a unit of p99_ms"),
         ("exit_code <= 0", "is not a number"),
         ("load_errors <= 1.1x", "has no ratio"),
+        ("p99_ms <= 0x", "0 is no ratio"),
     ],
 )
 def test_invalid_requirements_are_refused_in_one_line(text: str, why: str) -> None:
@@ -96,6 +99,29 @@ def test_the_search_sees_a_break_of_what_was_measured() -> None:
     assert parse_requirement("p99 <= 1.05x").excess(candidate) == pytest.approx(math.log(1.2 / 1.05))
     assert parse_requirement("load_errors <= 0").excess(candidate) > 0
     assert parse_requirement("idle_rss <= 1").excess(candidate) == 0, "not measured"
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "defaults", "state"),
+    [
+        ("major_faults <= 1x", [5000.0], [0.0], "broken"),
+        ("major_faults >= 1x", [5000.0], [0.0], "kept"),
+        ("major_faults <= 1x", [0.0], [7.0], "kept"),
+        ("throughput >= 0.98x", [0.0], [1000.0], "broken"),
+        ("major_faults <= 2x", [0.0, 3.0, 9.0], [0.0, 0.0, 7.0], "not shown"),
+    ],
+)
+def test_a_relative_bound_sees_a_metric_that_is_zero_in_one_run_of_a_pair(
+    text: str, values: list[float], defaults: list[float], state: str
+) -> None:
+    """Regression: it was 'not shown' for ever, and the search did not see it."""
+    required = parse_requirement(text)
+    candidate = Candidate(Config(2, "toy", {}, {}))
+    for block, (value, default) in enumerate(15 // len(values) * list(zip(values, defaults, strict=True))):
+        run = StoredRun("confirm", block, "a", 2, 1.0, "", "", {required.metric: value}, {})
+        candidate.add(run, dataclasses.replace(run, config=1, metrics={required.metric: default}))
+    assert required.judge({}, candidate).state == state
+    assert (required.excess(candidate) > 0) == (state == "broken")
 
 
 def test_each_input_keeps_an_absolute_bound() -> None:

@@ -14,6 +14,8 @@ import pytest
 from heapwright.allocators.space import Point
 from heapwright.interruption import ending_signals
 from heapwright.search.gp import GaussianProcess
+from heapwright.study.choose import keep_choice, kept_choice
+from heapwright.study.store import open_writable_study, read_study
 from heapwright.workload.model import Input
 from tests import needs
 
@@ -113,6 +115,18 @@ def test_a_finished_study_runs_nothing_more(tuning: Callable[..., Tuning]) -> No
     assert len(study.world.made) == made
     assert study.notes.fresh == 0
     assert (again.claim, again.phase) == (first.claim, "done")
+
+
+def test_an_old_choice_is_forgotten_when_a_study_goes_on(tuning: Callable[..., Tuning]) -> None:
+    """Regression: after Ctrl-C behind the last run, `run` started the choice of the earlier, smaller study."""
+    study = tuning(world(), options={"method": "sobol", "evaluations": 5, "pairs_min": 6, "pairs_max": 6})
+    view = study.go()
+    with open_writable_study(study.path) as store:
+        keep_choice(store, view)
+        assert kept_choice(store, None) is not None
+    assert study.go().phase == "done"  # tune_study alone, as if Ctrl-C came before keep_choice
+    with read_study(study.path) as store:
+        assert kept_choice(store, None) is None
 
 
 @pytest.mark.parametrize("method", ["nsga2", "sobol", "gp", "cmaes", "local", "auto"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import errno
+import fcntl
 import os
 import re
 import signal
@@ -140,6 +142,35 @@ def test_a_second_writer_is_refused_in_one_line(store: Store, path: Path) -> Non
         open_writable_study(path)
     assert caught.value.message == f"the study {path} is in use by another heapwright"
     assert caught.value.hint == "wait for it, or name another file with --study"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Regression: it was 'in use by another heapwright' for ever."""
+
+    def no_locks(_file: int, _how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(HeapwrightError, match=r"the file system of .*s\.study has no locks") as caught:
+        open_writable_study(path)
+    assert caught.value.hint == "name a file on a local disk with --study"
+    assert not path.exists()
+
+
+def test_a_damaged_study_gives_one_line_when_it_is_written(path: Path) -> None:
+    """Regression: a traceback, sqlite3.DatabaseError."""
+    with open_writable_study(path) as store:
+        store.config("toy", {}, {})
+        for block in range(200):
+            store.add_run(stored(block), NOW)
+    data = bytearray(path.read_bytes())
+    data[4096:] = bytes([7]) * (len(data) - 4096)  # all pages but that of the schema
+    path.write_bytes(data)
+    with open_writable_study(path) as store:
+        for write in (lambda: store.add_run(stored(200), NOW), store.forget_runs, store.remove_if_empty):
+            with pytest.raises(HeapwrightError, match=r"s\.study is damaged: database disk image is malformed"):
+                write()
 
 
 def test_readers_see_what_is_committed_while_it_is_written(store: Store, path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +18,14 @@ from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.stats import Verdict
 from heapwright.measure.meter import MeterOptions
 from heapwright.report.progress import SilentProgress
+from heapwright.study.choose import pick_to_verify
 from heapwright.study.options import Options
 from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
 from heapwright.tuning.verification import State, Verification, overall_verdict, refused, with_sentence
 from heapwright.tuning.verify import (
+    _bounded_values,
     _by_block,
-    _log_ratios_to_bound,
     decide,
     of_every_run,
     predicted_thresholds,
@@ -30,6 +33,8 @@ from heapwright.tuning.verify import (
     verify,
 )
 
+from ..report.views import view
+from . import fakes
 from .conftest import Tuning
 from .fakes import Settings, World
 
@@ -90,6 +95,15 @@ def test_looking_often_seldom_decides_wrongly(gain: float, wrong: str) -> None:
     assert count <= 300 * 0.02
 
 
+def test_each_earlier_verification_halves_the_error() -> None:
+    """Regression: a user could repeat the verification of a prediction until it held, each time with the full 2 %."""
+    rng = random.Random(1)
+    logs = {"cpu_s": [rng.gauss(-0.10, 0.05) for _ in range(16)]}
+    states = [decide(logs, {"cpu_s": -0.05}, 4, earlier)["cpu_s"] for earlier in range(12)]
+    assert (states[0], states[-1]) == ("holds", "undecided")
+    assert states == sorted(states)
+
+
 Verify = Callable[..., Verification]
 
 
@@ -101,6 +115,7 @@ def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
         study = tuning(world)
         config = Config(7, "toy", {"cache": "0"}, {"TOY": "toy.cache=0"})
         found = then((predicts, "better"), (1.0, "same")) if predicts else then((1.0, "same"), (0.8, "better"))
+        found["wall_s"] = confirmation("wall_s", 1.0, "unproven")
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
         executor = sys.modules["heapwright.tuning.session"].Executor(study.workload, MeterOptions(), tmp_path)
         configs = Config(1, "toy", {}, {}), config
@@ -245,8 +260,47 @@ def test_an_absolute_requirement_bounds_each_input(text: str, worst: float) -> N
         for block in range(3)
         for name, value in (("small", 3.0), ("large", 14.0))
     ]
-    logs = _log_ratios_to_bound(parse_requirement(text), runs, 2)
-    assert [abs(log) for log in logs] == pytest.approx([math.log(worst)] * 3)
+    values = _bounded_values(parse_requirement(text), runs, 2)
+    assert [abs(value) for value in values] == [worst] * 3
+
+
+@pytest.mark.parametrize(("wall", "state"), [(1.0, "holds"), (1.2, "lost")])
+def test_a_limit_of_a_kind_is_exceeded_only_by_a_proof(check: Verify, wall: float, state: State) -> None:
+    """As `tune` judges it: wall time is no objective here, and system time is a part of CPU time."""
+
+    def both(settings: Settings, _input: str) -> Mapping[str, float]:
+        return {"cpu_s": 0.8, "wall_s": wall, "sys_s": 2.0} if settings else {}
+
+    found = check(World(effect=both, noise=0.01), options=Options(limits={"time": 1.02}))
+    assert (found.state, found.states["wall_s"]) == (state, state)
+    assert "sys_s" not in found.states
+
+
+@pytest.mark.parametrize("demand", [{"limits": {"major_faults": 1.0}}, {"requires": ("major_faults <= 1x",)}])
+def test_a_metric_that_is_zero_by_default_decides(
+    check: Verify, monkeypatch: pytest.MonkeyPatch, demand: dict[str, Any]
+) -> None:
+    """Regression: it stayed undecided for 200 pairs."""
+    monkeypatch.setitem(fakes.BASE, "major_faults", 0.0)
+
+    def faults(settings: Settings, _input: str) -> Mapping[str, float]:
+        monkeypatch.setitem(fakes.BASE, "major_faults", 50.0 if settings else 0.0)
+        return {"cpu_s": 0.8} if settings else {}
+
+    found = check(World(effect=faults, noise=0.01), options=Options(**demand))
+    assert found.state == "lost"
+    assert found.states["cpu_s"] == "holds"
+
+
+def test_a_value_of_zero_breaks_a_lower_bound() -> None:
+    """Regression: runs with a throughput of 0 were left out."""
+    runs = [
+        StoredRun("verify", block, "a", 2, 1.0, "", "", {"throughput_per_s": value}, {})
+        for block, value in enumerate([1100.0, 0.0] * 8)
+    ]
+    required = parse_requirement("throughput >= 1000")
+    values = {required.text: _bounded_values(required, runs, 2)}
+    assert decide(values, {required.text: required.upper_bound}, 1) == {required.text: "lost"}
 
 
 def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:
@@ -255,6 +309,18 @@ def test_noise_leaves_it_undecided_within_the_time(check: Verify) -> None:
     assert found.state == "undecided"
     assert world.clock <= 61.0
     assert found.sentence.startswith("Undecided after ")
+
+
+@pytest.mark.parametrize(
+    ("max_s", "advice"),
+    [(60.0, "A longer --max-time may decide it."), (1e6, "use a quieter machine or a longer input.")],
+)
+def test_more_time_is_the_advice_only_if_time_was_short(check: Verify, max_s: float, advice: str) -> None:
+    """Regression: after 200 pairs, which are the most, it said 'A longer --max-time may tell.'"""
+    found = check(World(effect=cpu(0.9), noise=0.5), max_s=max_s)
+    assert found.state == "undecided"
+    assert found.sentence.endswith(f" {advice}")
+    assert (found.pairs == 200) == (max_s > 60)
 
 
 def test_an_interrupted_verification_judges_the_pairs_so_far(check: Verify) -> None:
@@ -298,3 +364,16 @@ def test_a_setting_that_cannot_be_used_is_said_without_a_run() -> None:
     found = refused(pick, "x=1 does not take effect on this machine", OBJECTIVES)
     assert found.state == "lost"
     assert found.sentence.endswith("the setting cannot be used any more: x=1 does not take effect on this machine.")
+
+
+def test_a_pick_without_a_proven_gain_has_nothing_to_verify() -> None:
+    """Regression: 'The gain holds' although no gain was ever proven; the old interval was the threshold."""
+    found = view()
+    name, pick = next((name, pick) for name, pick in found.picks.items() if pick.confirmed)
+    assert pick_to_verify(found, name) is pick
+    unproven = {m: dataclasses.replace(c, verdict="unproven") for m, c in pick.confirmed.items()}
+    shown = dataclasses.replace(found, picks={name: dataclasses.replace(pick, confirmed=unproven)})
+    with pytest.raises(
+        HeapwrightError, match=f"the {name} pick of {shown.path} has no proven gain, so there is nothing"
+    ):
+        pick_to_verify(shown, name)

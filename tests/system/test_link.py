@@ -285,6 +285,15 @@ def test_a_mistake_of_ours_does_not_break_the_build(heapwright: Heapwright) -> N
     assert run(heapwright.folder, "./plain").returncode == 0
 
 
+def test_a_module_in_the_folder_of_the_build_is_not_the_linkers(heapwright: Heapwright) -> None:
+    """Regression: a json.py there broke the build."""
+    (heapwright.folder / "json.py").write_text("raise SystemExit('the wrong json')\n")
+    done = heapwright("link", "--allocator", "exgen", "--", "g++", "plain.o", "-o", "plain")
+    assert done.status == 0, done.err
+    assert "the wrong json" not in done.err
+    assert run(heapwright.folder, "./plain").returncode == 0
+
+
 def test_a_threaded_plugin_under_exgen(heapwright: Heapwright) -> None:
     """With --no-plugins the verdict is one thread, but a plug-in starts threads: wrong, but safe."""
     folder = heapwright.folder

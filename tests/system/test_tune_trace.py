@@ -127,6 +127,9 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(there: Heapwrigh
     assert "On the program: ./prog" in done.out
     assert "not proven" not in there("run", "s.study", "--", "./prog").err
 
+    done = there("verify", "s.study", "--", "./prog")
+    assert "fresh pairs, with 1 earlier verification)." in done.out
+
     before = runs_of(there.folder / "s.study")
     shutil.move(there.folder / "s.study", there.folder / "kept.study")
     done = there("report", "kept.study", "-o", "r.html")
@@ -209,8 +212,8 @@ def test_compare_plays_allocators_on_recordings(recorded: Heapwright) -> None:
     ("words", "line"),
     [
         (("tune", "--trace", "a.hwt", "--", "./prog"), "a command and --trace cannot both be given"),
-        (("tune", "--trace", "a.hwt", "--minimize", "p99_ms"), "a replay cannot tell 99th percentile latency"),
-        (("compare", "--trace", "a.hwt", "--metrics", "instructions"), "a replay cannot tell instructions"),
+        (("tune", "--trace", "a.hwt", "--minimize", "p99_ms"), "a replay does not measure 99th percentile latency"),
+        (("compare", "--trace", "a.hwt", "--metrics", "instructions"), "a replay does not measure instructions"),
         (("tune", "--trace", "a.hwt", "--proxy", "none"), "--proxy cannot be given with --trace"),
         (("tune", "--trace", "a.hwt", "--massif", "valgrind"), "Massif itself cannot measure a replay"),
         (("compare", "--trace", "a.hwt", "--cluster", "x"), "--cluster cannot be given with --trace"),

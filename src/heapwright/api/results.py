@@ -85,7 +85,7 @@ class Pick:
         allocator: name of the allocator.
         settings: key → value as text.
         env: the variables that apply it.
-        claim: one sentence, with intervals; 'Not confirmed.' for a pick of a search alone.
+        claim: one sentence, with intervals; 'In the search: …; not confirmed.' for a pick of a search alone.
         search: metric key → ratio to the default in the search. Luck selected it, so it is optimistic.
         confirmed: metric key → ratio in fresh pairs with its 95 % interval; empty if nothing was confirmed. A metric
             that is 0 in one run of a pair and not in the other has no ratio and is missing.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,8 @@ from heapwright.api.study import Study, open_study
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.files import scratch_folder
 from heapwright.interleaving.stats import Ratio, Summary
+
+_PATIENCE_S = 60.0  # for a verb to end after an interruption
 
 
 def measure(
@@ -95,7 +99,7 @@ def tune(
     method: str | None = None,
     allocators: Sequence[str] = (),
     preset: str | None = None,
-    seed: int = 1,
+    seed: int | None = None,
     search_only: bool | None = None,
     minify: bool = True,
     options: Sequence[str] = (),
@@ -111,7 +115,7 @@ def tune(
         method: search method; None for 'auto'.
         allocators: the allocators to search; empty for all that are installed.
         preset: name of a preset.
-        seed: of all random choices.
+        seed: of all random choices; None for that of the study, 1 in a new one.
         search_only: end after the search and keep its best single evaluations; None for the preset's choice.
         minify: drop settings without effect before the confirmation.
         options: further options of `heapwright tune`, as words.
@@ -120,13 +124,14 @@ def tune(
         HeapwrightError: the program does not work by itself, or nothing can be measured or stored.
         KeyboardInterrupt: all completed runs are stored.
     """
-    words = [*_target(workload), "--study", os.fspath(study), "--no-report", "--seed", str(seed)]
+    words = [*_target(workload), "--study", os.fspath(study), "--no-report"]
     for option, value in (
         ("--minimize", _joined("minimize", minimize)),
         ("--budget", "" if budget is None else str(budget)),
         ("--method", method or ""),
         ("--allocators", _joined("allocators", allocators)),
         ("--preset", preset or ""),
+        ("--seed", "" if seed is None else str(seed)),
     ):
         words += [option, value] if value else []
     words += [] if search_only is None else ["--search-only" if search_only else "--no-search-only"]
@@ -247,24 +252,45 @@ def _verb(
         raise UsageError(f"'{wrong[0]}' is not the name of a variable", "a name has no '='")
     with scratch_folder() as folder:
         out = folder / "out.json"
-        line = [sys.executable, "-m", "heapwright.cli.main", verb, "--quiet", "--json", str(out), *words]
+        line = [sys.executable, "-P", "-m", "heapwright.cli.main", verb, "--quiet", "--json", str(out), *words]
         line += ["--", *command] if command is not None else []
-        done = subprocess.run(
-            line,
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if out.is_file() and (passes_status or done.returncode == 0):
+        status, errors = _finished(line, {**os.environ, **(env or {})})
+        if out.is_file() and (passes_status or status == 0):
             found: dict[str, Any] = json.loads(out.read_text())
             if not found.get("error"):  # of a later run; the earlier ones are in the result
                 return found
-        if done.returncode == INTERRUPTED:
+        if status == INTERRUPTED:
             raise KeyboardInterrupt
-    said = [text.removeprefix("heapwright: ") for text in done.stderr.splitlines() if text.startswith("heapwright: ")]
-    said = [text for text in said if not text.startswith("warning: ")] or done.stderr.splitlines()
-    raise HeapwrightError(said[-1] if said else f"heapwright {verb} failed", status=done.returncode or FAILED)
+    said = [text.removeprefix("heapwright: ") for text in errors.splitlines() if text.startswith("heapwright: ")]
+    said = [text for text in said if not text.startswith("warning: ")] or errors.splitlines()
+    raise HeapwrightError(said[-1] if said else f"heapwright {verb} failed", status=status or FAILED)
+
+
+def _finished(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a command to its end; return its exit status and the text on its standard error.
+
+    Args:
+        line: the words of the command.
+        env: its variables.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; the command has ended by itself, or was killed after `_PATIENCE_S`.
+    """
+    with subprocess.Popen(
+        line,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+        try:
+            _, errors = process.communicate()
+        except BaseException:
+            process.send_signal(signal.SIGINT)  # it ends the program, and keeps its study
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=_PATIENCE_S)
+            process.kill()
+            raise
+    return process.returncode, errors

@@ -30,7 +30,7 @@ from heapwright.cli.common import (
 )
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.measuring_options import add_measuring_options, check_measuring, refuse_unmeasured
-from heapwright.cli.output_files import file_or_stdout, output_file
+from heapwright.cli.output_files import file_or_stdout, output_file, refuse_study
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
 from heapwright.terminal_text import console, say, visible
 
@@ -237,6 +237,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
     given = _study_options(args, allocator, metric)
     refuse_unreached(workload, allocator)
     path = args.study or _path(workload, given)
+    refuse_study(path, args.csv, args.json, args.plot, args.plot_optima)
     if not path.exists():
         given["objectives"] = (metric,)
     again = with_stdin_named(["heapwright", *args.line], args)

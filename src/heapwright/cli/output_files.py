@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from heapwright.errors import HeapwrightError
+from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import is_stream
+
+_DATABASE = b"SQLite format 3\0"  # the first bytes of each
 
 
 def output_file(text: str) -> Path:
     """An argparse type: a file to write. It refuses what cannot be written before anything is measured.
 
     Raises:
-        ArgumentTypeError: the file cannot be written, or it is '-'.
+        ArgumentTypeError: the file cannot be written, it is '-', or a study.
     """
     if text == "-":
         raise argparse.ArgumentTypeError(
@@ -35,7 +37,33 @@ def output_file(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"{text} is a directory (name a file)")
     if not os.access(folder, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text}: no files can be created in {path.parent}")
+    if _is_database(path):
+        raise argparse.ArgumentTypeError(f"{text} is a study or another database (name another file)")
     return path
+
+
+def _is_database(path: Path) -> bool:
+    """Whether an existing file is a database of SQLite, such as a study: no option may overwrite it."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_DATABASE)) == _DATABASE
+    except OSError:  # none there, or not readable
+        return False
+
+
+def refuse_study(study: Path, *outputs: str | Path | None) -> None:
+    """Refuse options that would overwrite the study of this command, also a new one.
+
+    Args:
+        study: its path.
+        outputs: the files that options name; '-' for stdout, None for none.
+
+    Raises:
+        UsageError: one of them is the study.
+    """
+    for output in outputs:
+        if output is not None and str(output) != "-" and Path(output).absolute() == study.absolute():
+            raise UsageError(f"{output} is the study of this command", "name another file")
 
 
 def regular_file(text: str) -> Path:

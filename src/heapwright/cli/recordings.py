@@ -99,7 +99,8 @@ def refuse_unreplayable(metrics: Sequence[str]) -> None:
     for key in metrics:
         if key not in REPLAYABLE:
             raise UsageError(
-                f"a replay cannot tell {METRICS[key].label} ({key})", f"with --trace choose among {REPLAYABLE_SHORT}"
+                f"a replay does not measure {METRICS[key].label} ({key})",
+                f"with --trace choose among {REPLAYABLE_SHORT}",
             )
 
 

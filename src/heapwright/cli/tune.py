@@ -33,7 +33,7 @@ from heapwright.cli.common import (
 from heapwright.cli.containers import add_container_option
 from heapwright.cli.durations import percentage
 from heapwright.cli.measuring_options import add_measuring_options, check_measuring, refuse_unmeasured
-from heapwright.cli.output_files import output_file
+from heapwright.cli.output_files import output_file, refuse_study
 from heapwright.cli.recordings import (
     add_trace_options,
     open_recordings,
@@ -314,6 +314,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     named = named_allocators(args, embedded, workload.container)
     added, more = added_spaces(args, {"runtime": False} if args.no_runtime else {})
     path = args.study or default_path(workload, named, added)
+    refuse_study(path, args.report, args.json)
     allocators = [*_searched(args, workload, path, named, embedded), *more]
     given = given_options(args, ",".join(a.name for a in allocators))
     if recorded is not None:
@@ -342,6 +343,8 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
                     tune_study(
                         Session(store, workload, allocators, options, progress, machines, began, recorded, added)
                     )
+            view, too_short = view_of(store), store.meta.too_short
+            keep_choice(store, view)
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             say(f"interrupted; {path} holds all runs so far, and the same command continues it")
@@ -349,8 +352,6 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
         except HeapwrightError:
             args.stdin_needed = not store.remove_if_empty()  # a command that fails at once leaves nothing behind
             raise
-        view, too_short = view_of(store), store.meta.too_short
-        keep_choice(store, view)
     show_result(args, view, report)
     return exit_status(view, bool(too_short)) if args.exit_code else 0
 

@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from heapwright.study.choose import chosen_pick
+    from heapwright.study.choose import pick_to_verify
     from heapwright.study.load import view_of
     from heapwright.study.local_environment import all_spaces, changed_variables, set_variables
     from heapwright.study.program import program_of
@@ -113,17 +113,10 @@ def _verify(args: argparse.Namespace) -> int:
     from heapwright.workload.program import ProgramIdentity
 
     with read_study(args.study) as store, study_errors(args.study):
+        verifications = store.meta.verifications
         view, spaces, identity = view_of(store), all_spaces(store.meta), program_of(store) or ProgramIdentity()
         before, now = changed_variables(store.meta.environment, set_variables(_space_files(spaces)))
-    pick = chosen_pick(view, args.pick)
-    if pick is None:
-        says = "claims" if view.recordings is None else "predicts"
-        raise HeapwrightError(f"{args.study} {says} no gain, so there is nothing to verify", "see 'heapwright report'")
-    if not pick.confirmed:
-        raise HeapwrightError(
-            f"the {pick.name} pick of {args.study} was not confirmed, so there is nothing to verify",
-            "continue the study with the same 'heapwright tune' command, without --search-only",
-        )
+    pick = pick_to_verify(view, args.pick)
     given = args.command is not None or args.workload is not None
     if view.recordings is not None and not given:
         raise UsageError(
@@ -142,7 +135,8 @@ def _verify(args: argparse.Namespace) -> int:
         _refuse_linked(workload, pick)
         refuse_uncompared(workload, view.objectives)
         refuse_unmeasured(workload, view.objectives)
-        found, notes = _verified(args, view, pick, spaces, workload, identity)
+        earlier = verifications.get(_question(pick, workload), 0)
+        found, notes = _verified(args, view, pick, spaces, workload, identity, earlier)
         if before and view.recordings is None:
             notes.insert(0, f"the environment differs from the study's: it was {before}, now it is {now}")
         if view.recordings is not None:
@@ -233,6 +227,7 @@ def _verified(
     spaces: dict[str, Any],
     workload: Workload,
     identity: ProgramIdentity,
+    earlier: int,
 ) -> tuple[Verification, list[str]]:
     """Run the pairs and judge them.
 
@@ -243,6 +238,7 @@ def _verified(
         spaces: parameter-space file of each allocator, as the study stores it.
         workload: what to run.
         identity: the files of the study that are to be the same now.
+        earlier: how often the same question was asked before.
 
     Returns:
         The verdict, and all remarks for the user.
@@ -280,7 +276,7 @@ def _verified(
     with scratch_folder() as folder, make_progress(quiet=args.quiet) as progress:
         executor = Executor(workload, meter_options_of(options, limit), folder / "references")
         found = verify(
-            pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep, predicted
+            pick, (default, choice), workload, options, executor, progress, args.max_time, args.keep, predicted, earlier
         )
     return found, notes
 
@@ -321,6 +317,16 @@ def _as_run_here(
     return dataclasses.replace(config, env=env), notes
 
 
+def _program_text(workload: Workload) -> str:
+    """Return the program for people: its workload file, or its command."""
+    return workload.path or shlex.join(workload.file.command)
+
+
+def _question(pick: Pick, workload: Workload) -> str:
+    """Return the key of `StudyMeta.verifications`: a configuration, on a program."""
+    return f"{pick.config.id} on {_program_text(workload)}"
+
+
 def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workload: Workload) -> list[str]:
     """Store the verdict in a study of recordings, so that its claim is proven or refuted; return notes for the user."""
     from datetime import UTC, datetime
@@ -329,14 +335,11 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
     from heapwright.study.load import view_of
     from heapwright.study.store import open_writable_study
 
-    if found.state == "undecided":
-        return []
-    on = workload.path or shlex.join(workload.file.command)
     verified = {
         "config": pick.config.id,
         "verdict": found.state,
         "sentence": found.sentence,
-        "on": on,
+        "on": _program_text(workload),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "pairs": found.pairs,
         "objection": found.objection,
@@ -344,8 +347,12 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
     }
     try:
         with open_writable_study(study) as store:
-            store.update(verified=verified)
-            keep_choice(store, view_of(store))
+            if found.pairs:
+                asked, question = store.meta.verifications, _question(pick, workload)
+                store.update(verifications=asked | {question: asked.get(question, 0) + 1})
+            if found.state != "undecided":
+                store.update(verified=verified, shipped={})
+                keep_choice(store, view_of(store))
     except HeapwrightError as error:
         return [f"the verdict is not stored in {view.path}: {error.message}"]
     return []

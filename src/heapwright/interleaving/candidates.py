@@ -125,6 +125,20 @@ class Candidate:
         return tuple(v for v in values if v is not None)
 
 
+class Comparisons:
+    """The runs of blocks, compared with any configuration that the blocks hold."""
+
+    def __init__(self, runs: Sequence[StoredRun], configs: Mapping[int, Config]) -> None:
+        self._runs, self._configs = runs, configs
+        self._found: dict[int, dict[int, Candidate]] = {}
+
+    def to(self, reference: int) -> dict[int, Candidate]:
+        """Configuration id → its comparison with this one, in the blocks that hold both."""
+        if reference not in self._found:
+            self._found[reference] = gather(self._runs, self._configs, reference)
+        return self._found[reference]
+
+
 def gather(
     runs: Sequence[StoredRun], configs: Mapping[int, Config], reference: int, program: Program | None = None
 ) -> dict[int, Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -129,7 +130,7 @@ def _from_study(request: LinkRequest) -> Choice:
     variable = f"{config.allocator.split('-')[0].upper()}_OPTIONS" if config.allocator in OURS else ""
     options = ",".join(filter(None, [config.env.get(variable, ""), request.options])) if variable else ""
     left = with_library({k: v for k, v in config.env.items() if k not in ("LD_PRELOAD", variable)})
-    choice = _named(config.allocator, request, options, why, " ".join(f"{k}={v}" for k, v in left.items()))
+    choice = _named(config.allocator, request, options, why, " ".join(f"{k}={shlex.quote(v)}" for k, v in left.items()))
     return replace(choice, caution=prediction_caution(view, pick, request.study))
 
 

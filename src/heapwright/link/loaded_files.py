@@ -1,6 +1,6 @@
 """Finds the libraries that are loaded with a program: the closure of its NEEDED entries, as the loader finds them.
 
-The search for references stops at a known library (`knowledge`), whose entry covers the libraries that it needs.
+The search for references stops at a known library (`known_libraries`), whose entry covers the libraries that it needs.
 """
 
 from __future__ import annotations

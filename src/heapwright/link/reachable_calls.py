@@ -4,8 +4,8 @@ With -ffunction-sections a section holds one function. Otherwise it holds all fu
 section leave no relocation, so if one of its functions is reached, all are. Exception tables and debug information
 refer to everything but call nothing, so they are not followed.
 
-The search ends at a function outside the objects, in a shared library or a known archive. The table of `knowledge` has
-its effect.
+The search ends at a function outside the objects, in a shared library or a known archive. The table of
+`known_libraries` has its effect.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from heapwright import __version__
+from heapwright import SCHEMA_VERSION, __version__
 from heapwright.allocators.huge_pages import with_library
 from heapwright.allocators.registry import joined_variables
 from heapwright.errors import HeapwrightError
@@ -327,7 +327,7 @@ def _json(shipped: _Shipped) -> str:
         ],
         "claim": shipped.claim,
     }
-    return json.dumps({"schema_version": 1, **value}, indent=1)
+    return json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=1)
 
 
 FORMATS: dict[str, Callable[[_Shipped], str]] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
-from heapwright.study.claim import proven_by, recommended_pick
+from heapwright.study.claim import is_proven, proven_by, recommended_pick
 from heapwright.study.view import Pick, PickName, StudyView
 
 if TYPE_CHECKING:
@@ -34,6 +34,34 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
         have = ", ".join(view.picks) or "none: nothing beat the default"
         raise HeapwrightError(f"{view.path} has no '{name}' pick", f"it has: {have}")
     return view.picks[name]
+
+
+def pick_to_verify(view: StudyView, name: PickName | None) -> Pick:
+    """Return the pick whose gain is to be verified.
+
+    Args:
+        view: the study.
+        name: of the pick; None for that of the study's claim.
+
+    Raises:
+        HeapwrightError: the study has no such pick, or claims no gain of it.
+    """
+    pick = chosen_pick(view, name)
+    if pick is None:
+        says = "claims" if view.recordings is None else "predicts"
+        raise HeapwrightError(f"{view.path} {says} no gain, so there is nothing to verify", "see 'heapwright report'")
+    if not pick.confirmed:
+        raise HeapwrightError(
+            f"the {pick.name} pick of {view.path} was not confirmed, so there is nothing to verify",
+            "continue the study with the same 'heapwright tune' command, without --search-only",
+        )
+    if not is_proven(pick, view.objectives):
+        gain = "proven gain" if view.recordings is None else "predicted gain"
+        raise HeapwrightError(
+            f"the {pick.name} pick of {view.path} has no {gain}, so there is nothing to verify",
+            "see 'heapwright report'",
+        )
+    return pick
 
 
 def gain_is_proven(view: StudyView) -> bool:

@@ -159,8 +159,10 @@ def with_time_objection(picks: Mapping[PickName, Pick], objectives: Sequence[str
         worse = [c for c in tested if c.verdict == "worse" and METRICS[c.metric].kind == "memory"]
         saves = any(c.verdict == "better" and METRICS[c.metric].kind == "memory" for c in tested)
         if worse and not saves and is_proven(pick, objectives):
-            why = f"{effect(worse[0])}, for time in calls of malloc whose share of the program's time no replay tells"
-            found[name] = dataclasses.replace(pick, objection=why)
+            why = (
+                "it saves time only in calls of malloc, and a replay does not show how much of the program's time these"
+            )
+            found[name] = dataclasses.replace(pick, objection=f"{effect(worse[0])}; {why} calls take")
     return found
 
 

@@ -2,14 +2,16 @@
 
 The search named the picks. Fresh runs may change that:
 
-    a pick that is worse everywhere than another confirmed row   passes its name to that row
+    a pick that is worse everywhere than another confirmed row,  passes its name to that row
+    and shown to be worse in an objective by direct pairs
     a pick that shows no gain in its own objective               loses its name, if it gains elsewhere;
                                                                  'balanced' if no other pick stands
     a pick that shows a loss and no gain                         is dropped
     a pick that shows nothing, while another shows a gain        is dropped
     no pick is good advice, but a row of usual advice is         that row becomes the study's choice
 
-Rows of usual advice are chosen before any run, so luck in the search does not favour them.
+Rows of usual advice are chosen before any run, so luck in the search does not favour them. Luck in the confirmation
+would favour the best of several rows, so estimates alone give no name to another row.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from heapwright.interleaving.candidates import Candidate
+from heapwright.interleaving.candidates import Candidate, Comparisons
+from heapwright.interleaving.configuration import DEFAULT_ID
+from heapwright.interleaving.stats import ALPHA, ratio_interval
 from heapwright.metrics import METRICS
 from heapwright.search.pareto import dominates
 from heapwright.study.claim import effect, is_proven, losses
@@ -31,7 +35,7 @@ def final_picks(
     picks: Mapping[PickName, Pick],
     references: Mapping[str, Reference],
     aims: Aims,
-    fresh: Mapping[int, Candidate] | None = None,
+    fresh: Comparisons | None = None,
 ) -> tuple[dict[PickName, Pick], list[str]]:
     """The picks that stand after the confirmation, and a sentence about each that does not.
 
@@ -39,13 +43,14 @@ def final_picks(
         picks: as named by the search, with their confirmations.
         references: rows of usual advice, confirmed beside them.
         aims: the objectives, and the policy on trade-offs.
-        fresh: configuration's number → its runs in the confirmation.
+        fresh: the runs of the confirmation.
     """
-    objectives, fresh = aims.objectives, fresh or {}
-    picks = {name: _assessed(pick, aims, fresh) for name, pick in picks.items()}
+    objectives, fresh = aims.objectives, fresh or Comparisons((), {})
+    tested = fresh.to(DEFAULT_ID)
+    picks = {name: _assessed(pick, aims, tested) for name, pick in picks.items()}
     rows = {p.config.id: p for p in picks.values()}
     for r in references.values():
-        rows.setdefault(r.config.id, _assessed(_as_pick(r), aims, fresh))
+        rows.setdefault(r.config.id, _assessed(_as_pick(r), aims, tested))
     proven = [row for row in rows.values() if is_proven(row, objectives)]
     standing: dict[PickName, Pick] = {}
     gone: dict[str, list[PickName]] = {}  # why → names
@@ -55,9 +60,10 @@ def final_picks(
         if name in standing:
             continue
         better = [row for row in proven if _dominates(row, pick, objectives)]
+        better = [row for row in better if _shown_better(row, pick, objectives, fresh, len(rows) - 1)]
         chosen = min(better, key=lambda row: _key(row, name, objectives), default=pick)
         why = _why_not(name, chosen, objectives)
-        if (runs := fresh.get(pick.config.id)) and runs.failure:
+        if (runs := tested.get(pick.config.id)) and runs.failure:
             why = f"it failed in a fresh run: {runs.failure}"
         if not why and proven and not is_proven(chosen, objectives):
             why = "fresh runs proved no gain"
@@ -128,6 +134,21 @@ def _costs(row: Pick, objectives: Sequence[str]) -> list[float]:
 
 def _dominates(row: Pick, pick: Pick, objectives: Sequence[str]) -> bool:
     return bool(pick.confirmed) and dominates(_costs(row, objectives), _costs(pick, objectives))
+
+
+def _shown_better(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Comparisons, rows: int) -> bool:
+    """Whether pairs of two rows show that one is better than the other in an objective.
+
+    Args:
+        row, pick: the one that is to be better, and the other.
+        objectives: metric keys.
+        fresh: the runs of the confirmation.
+        rows: how many rows are compared with the pick; the interval is the wider the more there are (Bonferroni).
+    """
+    direct = fresh.to(pick.config.id).get(row.config.id)
+    logs = [direct.logs[m] for m in objectives if m in direct.logs] if direct is not None else []
+    confidence = 1 - ALPHA / (rows * len(objectives))
+    return any(ratio_interval(groups, 1, confidence).high < 1 for groups in logs)
 
 
 def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from heapwright.allocators.space_spec import ParamSpec, SpaceFile
-from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.candidates import Candidate, Comparisons, gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun, by_block, metrics_by_input
@@ -21,6 +21,7 @@ from heapwright.study import agreement
 from heapwright.study.cautions import hazards_of, warnings_of
 from heapwright.study.claim import (
     SEARCH_ONLY,
+    configuration_name,
     pick_claim,
     predicted_effect,
     predicted_for_program,
@@ -206,7 +207,7 @@ def view_of(store: Store) -> StudyView:
         workers=msgspec.convert(meta.cluster.get("workers", []), list[Worker]),
         references=usual,
         stages=stages_of(store, runs),
-        objectives_why=_why_these_objectives(meta, early, options),
+        objectives_why=_why_these_objectives(store, early, options),
         prefix=prefix,
         matters=bound_of_study(store, runs) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
@@ -252,13 +253,14 @@ def _left_out(meta: StudyMeta) -> list[str]:
     ]
 
 
-def _why_these_objectives(meta: StudyMeta, early: ChosenPrefix | None, options: Options) -> str:
+def _why_these_objectives(store: Store, early: ChosenPrefix | None, options: Options) -> str:
     """Return sentences about special objectives: those of several processes, of a prefix, of a load of fixed time."""
+    whole = configuration_name(store.config_by_id(early.whole.config)) if early and early.whole else ""
     sentences = [
-        tree_sentence(meta.tree) if meta.tree else "",
-        unread_tree_sentence(meta.unread_tree) if meta.unread_tree else "",
-        prefix_sentence(early, options.objectives) if early else "",
-        meta.fixed_time or "",
+        tree_sentence(store.meta.tree) if store.meta.tree else "",
+        unread_tree_sentence(store.meta.unread_tree) if store.meta.unread_tree else "",
+        prefix_sentence(early, options.objectives, whole) if early else "",
+        store.meta.fixed_time or "",
     ]
     return " ".join(filter(None, sentences))
 
@@ -288,9 +290,9 @@ def _confirmed_rows(
     confirmed = predicted_for_program(judged, configs, recordings)
     picks = _picks(store, evaluations, confirmed, options, basis)
     usual = _references(store, confirmed, options, basis)
-    requires, tested = requirements_of(options), gather(fresh, configs, 1)
-    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested), runs, 1, meta.host)
-    usual = with_requirements(usual, requires, confirmed, tested)
+    requires, tested = requirements_of(options), Comparisons(fresh, configs)
+    picks = with_cold_pages(with_requirements(picks, requires, confirmed, tested.to(1)), runs, 1, meta.host)
+    usual = with_requirements(usual, requires, confirmed, tested.to(1))
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
         picks, dropped = final_picks(picks, usual, aims_of(options), tested)

@@ -41,6 +41,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         recordings: the recordings of a study of recordings (`trace.recordings.Recordings`); None for a program.
         hidden: allocator → settings that are not searched, because a replay does not show their effect.
         verified: the verdict of `verify` on the program, in a study of recordings; None before.
+        verifications: number of a configuration and the program → how often `verify` judged its pairs, in such a study.
         recorded: input → facts about its recording. recorded_beside: the same under a setting of the runtime, by
             'KEY=VALUE/INPUT'. recorded_again: counts of further recordings, by 'ALLOCATOR/KEY=VALUE/INPUT'.
         proxy: facts about the replays; None before they were tried.
@@ -89,6 +90,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     recordings: dict[str, Any] | None = None
     hidden: dict[str, list[str]] = {}
     verified: dict[str, Any] | None = None
+    verifications: dict[str, int] = {}
     recorded: dict[str, dict[str, Any]] = {}
     recorded_beside: dict[str, dict[str, Any]] = {}
     recorded_again: dict[str, dict[str, Any]] = {}

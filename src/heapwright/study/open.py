@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -203,13 +204,12 @@ def put_aside(path: Path) -> Path:
         HeapwrightError: another process has it open, or it is not a study.
     """
     with open_writable_study(path) as store:  # fails while another process is at it
-        store.checkpoint()
-    number = 1
-    while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
-        number += 1
-    for old, new in ((path, aside), *((of(path), of(aside)) for of in (*FOLDERS, report_path))):
-        if old.exists():
-            old.rename(new)
+        for number in itertools.count(1):
+            aside = path.with_name(f"{path.stem}.{number}{path.suffix}")
+            names = [(of(path), of(aside)) for of in (*FOLDERS, report_path)] + [(path, aside)]
+            if not any(new.exists() for _, new in names):  # one may be left of a study that the user deleted
+                break
+        store.move(names)
     return aside
 
 

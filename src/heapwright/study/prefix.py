@@ -179,16 +179,23 @@ def with_objection(picks: Mapping[PickName, Pick], kept: ChosenPrefix | None) ->
     for name, pick in picks.items():
         claimed = {m: c.ratio for m, c in pick.confirmed.items() if c.verdict == "better"}
         why = ""
-        if claimed and kept.whole is None:
-            why = "there was no time for a whole run under it, and prefixes do not show whether it is slower"
-        elif kept.whole is not None and pick.config.id == kept.whole.config:
+        if kept.whole is not None and pick.config.id == kept.whole.config:
             why = kept.whole.objection(claimed)
+        elif claimed:  # fresh runs may give a name to another row than the one that had the whole run
+            none = "there was no time for a whole run" if kept.whole is None else "no whole run was made"
+            why = f"{none} under it, and prefixes do not show whether it is slower"
         found[name] = dataclasses.replace(pick, objection=pick.objection or why)
     return found
 
 
-def prefix_sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:
-    """The prefix that the study measured, and the result of the whole run, in words."""
+def prefix_sentence(kept: ChosenPrefix, objectives: Sequence[str], chosen: str) -> str:
+    """The prefix that the study measured, and the result of the whole run, in words.
+
+    Args:
+        kept: the prefix.
+        objectives: metric keys.
+        chosen: the configuration of the whole run, for people; unused without one.
+    """
     labels = " and ".join(METRICS[m].label for m in objectives)
     text = (
         f"A whole run takes {show_seconds(kept.run_s)}, and the time budget holds too few of them. A run reaches"
@@ -197,8 +204,8 @@ def prefix_sentence(kept: ChosenPrefix, objectives: Sequence[str]) -> str:
     if kept.whole is None:
         return f"{text} Later parts of a run were not compared."
     if kept.whole.failure:
-        return f"{text} One whole run with the choice failed: {kept.whole.failure}."
-    return f"{text} One whole run with the choice, no proof by itself: {_changes(kept.whole.ratios)}."
+        return f"{text} One whole run with {chosen} failed: {kept.whole.failure}."
+    return f"{text} One whole run with {chosen}, no proof by itself: {_changes(kept.whole.ratios)}."
 
 
 def _changes(ratios: Mapping[str, float]) -> str:

@@ -95,7 +95,7 @@ def check_schema(path: Path, db: sqlite3.Connection) -> bool:
         application = db.execute("PRAGMA application_id").fetchone()[0]
         schema = db.execute("PRAGMA user_version").fetchone()[0]
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        ours = application != APPLICATION or schema != SCHEMA or _schema_of(db) == _our_schema()
+        found = _schema_of(db)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote the content of the file
         raise _not_a_study(path, error) from None
     if tables == 0:
@@ -111,7 +111,7 @@ def check_schema(path: Path, db: sqlite3.Connection) -> bool:
             f"{path} was made by heapwright {made} (study format {schema}); this is {__version__} (format {SCHEMA})",
             "use that version, or name another file with --study",
         )
-    if not ours:
+    if found != _our_schema():
         raise HeapwrightError(f"{path} is not a heapwright study: its tables are not ours", "name another file")
     return True
 

@@ -17,7 +17,6 @@ ours exactly: views and triggers are programs. Values are at most 64 MiB long. E
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -34,6 +33,7 @@ from heapwright.errors import HeapwrightError, UsageError
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.records import PhaseStart, StoredRun
 from heapwright.measure.memory_parts import Breakdown
+from heapwright.study.lock import lock_study
 from heapwright.study.meta import StudyMeta
 from heapwright.study.schema import APPLICATION, SCHEMA, TABLES, check_schema, connect_read_only
 from heapwright.units import is_plausible
@@ -113,7 +113,7 @@ class Store:
 
     def remove_if_empty(self) -> bool:
         """Remove the file if it has no run; return whether it was removed."""
-        if self._db.execute("SELECT count(*) FROM run").fetchone()[0]:
+        if self._rows("SELECT count(*) FROM run", ())[0][0]:
             return False
         self._db.close()  # takes the -wal and -shm files along
         self.path.unlink(missing_ok=True)
@@ -134,6 +134,19 @@ class Store:
         """Moves the content of the write-ahead log into the study file."""
         with self._saving():
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def move(self, names: Sequence[tuple[Path, Path]]) -> None:
+        """Close the data and rename files, while the lock of the study keeps other processes away.
+
+        Args:
+            names: old → new path, the study last: if one cannot be renamed, the study is where it was. Files that do
+                not exist are left out.
+        """
+        self.checkpoint()
+        self._db.close()  # SQLite removes the files of its log by the old name
+        for old, new in names:
+            if old.exists():
+                old.rename(new)
 
     def forget_files(self) -> None:
         """Remove reference outputs and traces that a deleted study left behind."""
@@ -330,6 +343,10 @@ class Store:
         except sqlite3.OperationalError as error:
             hint = "free some space and give the same command again: it goes on where it stopped"
             raise HeapwrightError(f"cannot write the study {self.path}: {_reason(error)}", hint) from None
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):  # of the call, not of the file
+            raise
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
 
 
 def _reason(error: sqlite3.Error) -> str:
@@ -373,21 +390,12 @@ def open_writable_study(path: Path) -> Store:
     """Opens a study for writing, made if new.
 
     Raises:
-        HeapwrightError: not a study, another version's, in use by another process, or not writable.
+        HeapwrightError: not a study, another version's, damaged, in use by another process, not writable, or on a file
+            system without locks.
     """
     new = not path.exists()
     _check_length(path)
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise HeapwrightError(f"cannot open the study {path}: {error.strerror}", "name another file") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise HeapwrightError(
-            f"the study {path} is in use by another heapwright", "wait for it, or name another file with --study"
-        ) from None
+    lock = lock_study(path)
     db: sqlite3.Connection | None = None
     try:
         db = sqlite3.connect(path, timeout=10)
@@ -399,11 +407,13 @@ def open_writable_study(path: Path) -> Store:
                 db.executescript(
                     f"BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; {TABLES} COMMIT;"
                 )
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         db.close() if db else None
         if new:
             path.unlink(missing_ok=True)
         os.close(lock)
+        if not isinstance(error, sqlite3.OperationalError):
+            raise HeapwrightError(f"the study {path} is damaged: {error}", _RESTORE_HINT) from None
         hint = "free some space, or name a file on another disk with --study"
         raise HeapwrightError(f"cannot write the study {path}: {_reason(error)}", hint) from None
     except HeapwrightError:

@@ -115,7 +115,8 @@ def _loaded(config: Config, library: str, workload: Workload) -> Effect:
     with scratch_folder() as folder:
         bound = trace_bindings(program, {**workload.base_environment(), **config.env}, folder)
     if not bound:
-        return Effect(None, f"{name}: the loader of {shutil.which(program) or program} does not tell")
+        silent = f"the loader of {shutil.which(program) or program} does not say which library it binds"
+        return Effect(None, f"{name}: {silent}")
     why = takeover_failure(library, program, bound)
     return Effect(not why, f"{name}: {why or f'{Path(program).name} loads it'}")
 

@@ -187,9 +187,10 @@ def memory_sentence(recordings: Recordings) -> str:
     lacking = [name for name in recordings.inputs if name not in recordings.program_memory]
     if not lacking:
         return one_of_several
-    known = "no recording tells" if len(lacking) == len(recordings.inputs) else f"{', '.join(lacking)} does not tell"
+    every = len(lacking) == len(recordings.inputs)
+    lacks = "no recording contains" if every else f"{', '.join(lacking)} does not contain"
     replays_only = (
-        f"Changes of memory are those of the replay, because {known} how much memory the program has besides malloc's;"
+        f"Changes of memory are those of the replay, because {lacks} how much memory the program has besides malloc's;"
         " the program's memory changes by a smaller share."
     )
     return " ".join(filter(None, [replays_only, one_of_several]))

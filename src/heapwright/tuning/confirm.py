@@ -87,8 +87,8 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
     """Measure blocks of the default and all rows until every interval of every pick is narrow enough.
 
     There are at least `rows.pairs` and at most `options.pairs_max` blocks. A configuration that fails in the first
-    block is not run again. At every fifth block the widths of the intervals and the regularity of the pairs decide
-    whether to go on, not whether they show a gain.
+    block is not run again. The number of blocks depends on the widths of the intervals (also relative to the effect)
+    and on the regularity of the pairs, which are judged at every fifth block.
 
     Args:
         default: the configuration that ratios refer to.

@@ -55,7 +55,6 @@ class StudyEstimate:
         stages: seconds by stage, for the stages to come.
         budget_s: seconds of the time budget; infinite if there is none.
         proof: whether a confirmation fits.
-        everything: whether the minimum of every stage fits.
         predicts: whether a search on replays fits and is possible, if no confirmation fits.
         enough_s: a time budget with which a proof fits, in seconds.
         whole_s: seconds for a whole run at the end of a study of prefixes.
@@ -68,7 +67,6 @@ class StudyEstimate:
     stages: Mapping[str, float]
     budget_s: float
     proof: bool
-    everything: bool
     predicts: bool
     enough_s: float
     whole_s: float = 0.0
@@ -136,7 +134,6 @@ def make_plan(
         {name: min(usual[name], given[name]) for name in order},
         budget_s,
         proof=confirm <= left_s,
-        everything=min_total_s <= left_s,
         predicts=(_RECORDING + _MIN_REPLAYS) * run_s <= left_s,
         enough_s=_advised((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * min_total_s),
         whole_s=whole_s,

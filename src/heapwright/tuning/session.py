@@ -177,7 +177,7 @@ class Session:
         """The reason against replays, as far as it does not depend on the parameter space; empty if there is none."""
         unreplayable = [m for m in self.options.objectives if m not in REPLAYABLE]
         if unreplayable:
-            return f"a replay cannot tell {METRICS[unreplayable[0]].label}"
+            return f"a replay does not measure {METRICS[unreplayable[0]].label}"
         if own := next((a for a in self.allocators if a.embedded), None):
             return f"{embedded_name(own)} is linked into it, and a recording sees none of its allocations"
         if self.store.meta.managed.get("reach") == "glibc":

@@ -33,6 +33,8 @@ class Verification:
         bounds: metric → the ratio to the default that its interval must lie below, the wider one of repeated looks.
         requirements: the result of each requirement of the study.
         interrupted: whether the user stopped it; the verdict is that of the pairs so far.
+        complete: whether it made all the pairs that a verification may make.
+        earlier: number of earlier verifications of the same setting and program, of a study of recordings.
     """
 
     state: State
@@ -49,6 +51,8 @@ class Verification:
     bounds: dict[str, float] = dataclasses.field(default_factory=dict)
     requirements: tuple[RequirementResult, ...] = ()
     interrupted: bool = False
+    complete: bool = False
+    earlier: int = 0
 
 
 def overall_verdict(states: Mapping[str, State]) -> State:
@@ -87,24 +91,29 @@ def _verdict(found: Verification) -> str:
         f"{' (not required: a gain below 1% or 1 MiB)' if _is_ignored(found, m) else ''}"
         for m in then
     )
+    pairs = counted(found.pairs, "fresh pair")
+    if found.earlier:
+        pairs += f", with {counted(found.earlier, 'earlier verification')}"
     if found.failure:
         again = "" if found.predicted else " any more"
         return f"{lost_text}: the setting cannot be used{again}: {found.failure}."
     if found.state == "holds":
         holds = "The gain is proven" if found.predicted else "The gain holds"
         but = f" But {found.objection}." if found.objection else ""
-        return f"{holds}: {both} ({counted(found.pairs, 'fresh pair')}).{but}"
+        return f"{holds}: {both} ({pairs}).{but}"
     if found.state == "undecided":
         stopped = "Interrupted, and undecided" if found.interrupted else "Undecided"
         after = f"{stopped} after {counted(found.pairs, 'pair')} in {show_seconds(found.wall_s)}"
         unclear = " and ".join(_bounds_in(found, "undecided", "is {:.1f}% lower", "is at most {:.1f}% higher"))
         asked = f" Not clear, by an interval wider than 95% for repeated looks: whether {unclear}." if unclear else ""
-        longer = "" if found.interrupted else " A longer --max-time may tell."
-        return f"{after}: {both}.{asked}{longer}"
+        advice = " A longer --max-time may decide it."
+        if found.complete:
+            advice = " These are the most pairs: use a quieter machine or a longer input."
+        return f"{after}: {both}.{asked}{'' if found.interrupted else advice}"
     any_more = "" if found.predicted else " any more"
     why = "; ".join(_bounds_in(found, "lost", f"is not {{:.1f}}% lower{any_more}", "is more than {:.1f}% higher"))
     why = why or "a requirement is not met"
-    return f"{lost_text}: {why}: {both} ({counted(found.pairs, 'fresh pair')})."
+    return f"{lost_text}: {why}: {both} ({pairs})."
 
 
 def _is_ignored(found: Verification, metric: str) -> bool:

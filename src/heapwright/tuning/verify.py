@@ -71,6 +71,7 @@ class _Demands:
         bounds: metric, or text of a requirement → the log ratio (the value, for an absolute requirement; negated for a
             lower bound) that the interval must lie below. Requirements of every run have none.
         tolerated: metrics that only a limit of their kind bounds: they must not be shown to exceed it.
+        earlier: number of earlier verifications of the same setting and program.
     """
 
     then: dict[str, Confirmation]
@@ -78,6 +79,7 @@ class _Demands:
     requires: tuple[Requirement, ...]
     bounds: dict[str, float]
     tolerated: frozenset[str]
+    earlier: int
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,13 @@ class _MeasuredPairs:
         findings: the judgement of the pairs.
         failure: why the choice cannot be used, or empty.
         interrupted: whether the user stopped the measuring.
+        complete: whether all pairs were made.
     """
 
     findings: _Findings
     failure: str
     interrupted: bool
+    complete: bool
 
 
 def thresholds(
@@ -152,18 +156,21 @@ def predicted_thresholds(
     return {metric: min(bound, (limits or {}).get(metric, math.inf)) for metric, bound in found.items()}
 
 
-def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], look: int) -> dict[str, State]:
+def decide(
+    logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], look: int, earlier: int = 0
+) -> dict[str, State]:
     """The verdict on each objective after a look at the data.
 
     Args:
         logs: objective → log ratios, one for each block.
         bounds: thresholds on the log ratios, by objective (`thresholds`).
         look: number of the look, from 1.
+        earlier: number of earlier verifications of the same setting and program.
     """
     import numpy as np
     from scipy.stats import t
 
-    alpha = _alpha(look, len(bounds))
+    alpha = _alpha(look, len(bounds), earlier)
     states: dict[str, State] = {}
     for metric, bound in bounds.items():
         values = logs.get(metric, ())
@@ -177,9 +184,9 @@ def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], loo
     return states
 
 
-def _alpha(look: int, demands: int) -> float:
-    """The probability of a wrong verdict on one demand at one look."""
-    return ALPHA * 6 / (math.pi * look) ** 2 / demands
+def _alpha(look: int, demands: int, earlier: int) -> float:
+    """The probability of a wrong verdict on one demand at one look; each earlier verification halves it."""
+    return ALPHA * 6 / (math.pi * look) ** 2 / demands / 2.0**earlier
 
 
 def _without_ratio(
@@ -209,6 +216,7 @@ def verify(
     max_s: float,
     keep: float | None = None,
     predicted: bool = False,
+    earlier: int = 0,
 ) -> Verification:
     """Measure fresh pairs of the default and a study's pick until the verdict is clear or the time is over.
 
@@ -224,6 +232,7 @@ def verify(
         max_s: time limit in seconds; the last run may exceed it.
         keep: share of the claimed gain that must remain, from 0 to 1; None for the usual share.
         predicted: whether the study is one of recordings.
+        earlier: number of earlier verifications of the same setting and program.
 
     Raises:
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
@@ -231,7 +240,7 @@ def verify(
     """
     began = time.monotonic()
     policy = Policy(options.limits, options.prices)
-    demands = _demands(pick, options, policy, keep, predicted)
+    demands = _demands(pick, options, policy, keep, predicted, earlier)
     measured = _measure_pairs(configs, demands, workload, options, executor, progress, max_s)
     found, failure = measured.findings, measured.failure
     objection = policy.objection(found.now, options.objectives) if predicted else ""
@@ -256,6 +265,8 @@ def verify(
         ratios,
         found.results,
         measured.interrupted,
+        measured.complete,
+        earlier,
     )
     return with_sentence(verification)
 
@@ -304,10 +315,13 @@ def _measure_pairs(
             failure = _failure(runs)
             if not failure:
                 found = _findings(runs, look, demands, (default, choice), options)
-    return _MeasuredPairs(found, failure, interrupted)
+    complete = look == len(_LOOKS) and not blocks.budget.stopped
+    return _MeasuredPairs(found, failure, interrupted, complete)
 
 
-def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, predicted: bool) -> _Demands:
+def _demands(
+    pick: Pick, options: Options, policy: Policy, keep: float | None, predicted: bool, earlier: int
+) -> _Demands:
     limited = policy.limits_with(options.objectives)
     tolerated = frozenset(m for m in limited if policy.only_by_kind(m, options.objectives))
     limits = {m: math.log(with_noise(x)) for m, x in limited.items() if m in pick.confirmed or m not in tolerated}
@@ -319,7 +333,7 @@ def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, p
     bounds = limits | bounds
     requires = requirements_of(options)
     of_requirements = {r.text: r.upper_bound for r in requires if r.bound > 0}
-    return _Demands(then, tuple(bounds), tuple(requires), bounds | of_requirements, tolerated)
+    return _Demands(then, tuple(bounds), tuple(requires), bounds | of_requirements, tolerated, earlier)
 
 
 def _warm_up(blocks: Blocks, default: Config, choice: Config, executor: Executor) -> str:
@@ -362,8 +376,8 @@ def _findings(
     logs |= {r.text: _bounded_values(r, runs, choice.id) for r in requires if r.bound > 0}
     candidate = gather(runs, by_id, default.id).get(choice.id, Candidate(choice))
     ratios = {metric: demands.bounds[metric] for metric in demands.metrics}
-    states = decide(logs, demands.bounds, look) | of_every_run(requires, runs, choice.id)
-    states |= _without_ratio(candidate, ratios, requires, _alpha(look, len(demands.bounds)))
+    states = decide(logs, demands.bounds, look, demands.earlier) | of_every_run(requires, runs, choice.id)
+    states |= _without_ratio(candidate, ratios, requires, _alpha(look, len(demands.bounds), demands.earlier))
     states |= {m: "holds" for m in demands.tolerated & states.keys() if states[m] == "undecided"}
     now = judge_pairs(runs, by_id, default.id, options).get(choice.id, {})
     results = tuple(
