@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -81,6 +82,16 @@ def test_each_verdict_follows_from_its_blocks() -> None:
     climbing = judge_number(blocks_of([0.005 * i + v for i, v in enumerate(noise(rng, 60, 0, 0.01))]), 0.01)
     assert climbing.verdict == "drifting"
     assert climbing.drift == pytest.approx(0.005 * 60, rel=0.1)
+
+
+def test_equal_values_are_no_claim_where_nothing_shows_how_instances_differ() -> None:
+    """Idle instances, one on each side, whose memory is constant: a part of the difference may be of their start."""
+    still = judge_number(blocks_of([math.log(0.985)] * FIRST_LOOK), 0.01)
+    assert (still.verdict, still.between) == ("open", False)
+    rng = random.Random(4)
+    nearly = judge_number(blocks_of([math.log(0.985) + v for v in noise(rng, FIRST_LOOK, 0, 1e-8)]), 0.01)
+    assert (still.low, still.high) == pytest.approx((nearly.low, nearly.high), abs=1e-5)
+    assert judge_number(blocks_of([-0.1] * 60), 0.01).verdict == "lower"
 
 
 def test_a_load_that_both_share_cancels() -> None:
@@ -223,6 +234,52 @@ def test_a_file_that_was_cut_off_anywhere_goes_on(tmp_path_factory: pytest.TempP
     assert found[-2:] == samples[4:]
 
 
+@pytest.mark.parametrize("size", [1, 11, 40])
+def test_a_file_whose_header_was_cut_off_begins_again(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "canary.jsonl"
+    with SampleFile(path, HEADER):
+        pass
+    path.write_bytes(path.read_bytes()[:size])
+    with SampleFile(path, HEADER) as file:
+        file.add(samples_of(1)[0])
+    assert read_samples(path) == (HEADER, samples_of(1))
+    path.write_text("a line of the user")
+    with pytest.raises(HeapwrightError, match="is not a file of"):
+        SampleFile(path, HEADER)
+
+
+def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "canary.jsonl"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill() -> None:
+        with SampleFile(path, HEADER) as file:
+            file.add(samples_of(1)[0])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+            file.add(samples_of(2)[1])
+
+    try:
+        with pytest.raises(HeapwrightError, match="earlier readings are intact"):
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_samples(path) == (HEADER, samples_of(1))
+
+
+def test_a_canary_that_goes_on_reads_memory_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "canary.jsonl"
+    with SampleFile(path, HEADER):
+        pass
+    header = Header(HEADER.control, HEADER.treatment, HEADER.every_s, True)
+    with SampleFile(path, header):
+        assert not header.proportional
+    proportional = tmp_path / "proportional.jsonl"
+    with SampleFile(proportional, Header(["1"], ["2"], 1.0, True)):
+        pass
+    with pytest.raises(HeapwrightError, match="proportional memory, which may not be read now"):
+        SampleFile(proportional, Header(["1"], ["2"], 1.0, False))
+
+
 def test_a_file_of_another_canary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "canary.jsonl"
     with SampleFile(path, HEADER):
@@ -338,6 +395,55 @@ def test_an_instance_is_read_with_its_children() -> None:
     assert found.memory_bytes > 30 * MIB
     assert found.cpu_s > 0
     assert read_instance(name, False) is None, "it has ended"
+
+
+def test_a_zombie_has_cpu_time_and_no_memory() -> None:
+    """Its parent gets its CPU time when it waits for it: the sum must not fall before and rise then."""
+    script = """import os, sys, time
+if not (child := os.fork()):
+    end = time.process_time() + 0.3
+    while time.process_time() < end: pass
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+print('zombie', flush=True); sys.stdin.readline()
+os.wait(); print('reaped', flush=True); sys.stdin.readline()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        name = str(process.pid)
+        readings = []
+        for word in ("zombie", "reaped"):
+            assert process.stdout.readline() == f"{word}\n"
+            assert can_read_pss([name])
+            readings.append(read_instance(name, True))
+            process.stdin.write("\n")
+            process.stdin.flush()
+    zombie, reaped = readings
+    assert zombie
+    assert reaped
+    assert zombie.processes == reaped.processes == 1
+    assert zombie.memory_bytes == pytest.approx(reaped.memory_bytes, rel=0.1)
+    assert reaped.cpu_s - 0.1 <= zombie.cpu_s <= reaped.cpu_s
+    assert zombie.cpu_s >= 0.3
+
+
+def test_an_instance_that_has_ended_is_down_before_its_parent_waits_for_it() -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert read_instance(str(process.pid), True) is None
+
+
+def test_resident_memory_never_stands_for_proportional_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = str(os.getpid())
+    assert read_instance(name, True) is not None
+
+    def refuse(_pid: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr("heapwright.canary.instances._pss", refuse)
+    assert read_instance(name, True) is None
+    assert not can_read_pss([name])
 
 
 def sleeper() -> subprocess.Popen[bytes]:
