@@ -292,6 +292,7 @@ def test_the_report_so_far_stays_when_the_meter_is_killed(tmp_path: Path, monkey
         os.killpg(process.pid, signal.SIGKILL)
     found = json.loads(report.read_text())
     assert found["unfinished"] is True
+    assert (found["exit_code"], found["signal"]) == (None, None)
     assert found["peak_rss_bytes"] > 0
     assert found["user_s"] is None, "known at the end only"
     assert found["series"]["rss"]
