@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <set>
 
 #include "mapped_blocks.h"
 #include "segment.h"
@@ -15,6 +19,8 @@ constexpr std::uint64_t kFlags = 7;
 constexpr std::uint64_t kPrevInUse = 1;
 constexpr std::uint64_t kNonContiguous = 2;
 constexpr int kAttempts = 4;
+constexpr auto kTimeLimit = std::chrono::seconds(10);  // for all arenas
+constexpr std::size_t kStepsToClock = 1024;            // between two looks at the clock
 // HEAP_MAX_SIZE: 64 MiB, and four huge pages of 2 MiB or 1 GiB with glibc.malloc.hugetlb=2.
 constexpr std::array<std::uint64_t, 3> kHeapBytes = {64ULL << 20, 8ULL << 20, 4ULL << 30};
 
@@ -26,8 +32,11 @@ class ArenaReader {
 
   Arena read(std::uint64_t address) {
     Arena arena;
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    arena.address = address;
+    arena.consistent = false;
+    for (int attempt = 0; attempt < kAttempts && !late(); ++attempt) {
       arena = {};
+      mangled_.reset();
       arena.address = address;
       top_ = memory_.word(layout_.top(address)).value_or(0);
       arena.system = memory_.word(layout_.system_mem(address)).value_or(0);
@@ -61,27 +70,58 @@ class ArenaReader {
     }
   }
 
-  // Links in fastbins are stored as pointer ^ (address of the link >> 12) since 2.32.
+  // A process that changes its heap, or means harm, may send the reader around for ever.
+  [[nodiscard]] bool late() const { return std::chrono::steady_clock::now() > deadline_; }
+
   bool add_fastbins(Arena& arena) {
+    std::size_t steps = 0;
     for (std::uint64_t i = 0; i < 10; ++i) {
+      const std::uint64_t size = (i + 2) * 16;
       auto chunk = memory_.word(layout_.fastbins(arena.address) + 8 * i);
-      for (std::size_t steps = 0; chunk && *chunk != 0; ++steps) {
-        const auto size = memory_.word(*chunk + 8);
-        const auto link = memory_.word(*chunk + 16);
-        if (!size || !link || *chunk % 16 != 0 || (*size & ~kFlags) != (i + 2) * 16 || steps > (1U << 26)) {
+      while (chunk && *chunk != 0) {
+        if (!is_fast(*chunk, size) || ++steps > arena.system / kMinChunk ||
+            (steps % kStepsToClock == 0 && late())) {
           return false;
         }
-        arena.fast += *size & ~kFlags;
-        arena.free += *size & ~kFlags;
+        arena.fast += size;
+        arena.free += size;
         ++arena.free_chunks;
-        const std::uint64_t clear = *link ^ ((*chunk + 16) >> 12);
-        chunk = *link == 0 || clear % 16 != 0 ? *link : clear;
+        chunk = next_fast(*chunk, size);
       }
       if (!chunk) {
         return false;
       }
     }
     return true;
+  }
+
+  // Whether there may be a chunk of this size in a fastbin.
+  [[nodiscard]] bool is_fast(std::uint64_t chunk, std::uint64_t size) const {
+    const auto head = chunk % 16 == 0 ? memory_.word(chunk + 8) : std::nullopt;
+    return head && (*head & ~kFlags) == size;
+  }
+
+  // Returns the next chunk of a fastbin, 0 at its end; nullopt if the link leads to no chunk.
+  //
+  // Links are stored as pointer ^ (address of the link >> 12) since 2.32, and plainly before. The
+  // first link that leads to a chunk in one way only tells which.
+  std::optional<std::uint64_t> next_fast(std::uint64_t chunk, std::uint64_t size) {
+    const auto link = memory_.word(chunk + 16);
+    if (!link) {
+      return std::nullopt;
+    }
+    const std::uint64_t clear = *link ^ ((chunk + 16) >> 12);
+    if (*link == 0 || clear == 0) {
+      return 0;
+    }
+    if (!mangled_) {
+      const bool plain = is_fast(*link, size);
+      if (plain == is_fast(clear, size)) {
+        return plain ? std::optional(clear) : std::nullopt;
+      }
+      mangled_ = !plain;
+    }
+    return *mangled_ ? clear : *link;
   }
 
   bool add_main(Arena& arena) {
@@ -117,31 +157,41 @@ class ArenaReader {
   }
 
   bool add_heaps(Arena& arena, std::uint64_t heap_bytes, std::uint64_t header) {
-    arena.resident = 0;
+    Arena before = arena;
+    before.resident = 0;
+    bool walked = true;
+    std::set<std::uint64_t> seen;
     std::uint64_t heap = top_ / heap_bytes * heap_bytes;
-    for (int steps = 0; heap != 0; ++steps) {
+    while (heap != 0) {
       const auto owner = memory_.word(heap);
       const auto previous = memory_.word(heap + 8);
       const auto size = memory_.word(heap + 16);
-      if (!owner || !previous || !size || *owner != arena.address || *size > heap_bytes || steps > 100'000) {
+      if (!owner || !previous || !size || *owner != arena.address || *size > heap_bytes || late() ||
+          !seen.insert(heap).second) {
         return false;
       }
       const bool first = heap / heap_bytes == arena.address / heap_bytes;
       const std::uint64_t chunk = first ? layout_.end(arena.address) : heap + header;
       Segment segment(memory_, page_map_, heap, heap + *size);
-      *arena.resident += segment.resident_bytes();
-      if (!walk(arena, segment, (chunk + 15) / 16 * 16)) {
-        return false;
-      }
+      *before.resident += segment.resident_bytes();
+      walked = walked && walk(arena, segment, (chunk + 15) / 16 * 16);
       heap = *previous;
     }
-    return true;
+    if (walked) {
+      arena.resident = before.resident;
+      return true;
+    }
+    arena = before;
+    return follow_bins(arena);
   }
 
   // Adds the free chunks from `chunk` to the top or to the end of the segment.
   bool walk(Arena& arena, Segment& segment, std::uint64_t chunk) {
     auto head = segment.word(chunk + 8);
-    while (head && chunk < segment.end()) {
+    for (std::size_t steps = 1; head && chunk < segment.end(); ++steps) {
+      if (steps % kStepsToClock == 0 && late()) {
+        return false;
+      }
       const std::uint64_t size = *head & ~kFlags;
       if (chunk == top_) {
         add_free(arena, chunk, size, segment.whole_pages(chunk + kChunkHeader, chunk + size));
@@ -183,7 +233,8 @@ class ArenaReader {
       for (std::uint64_t steps = 0; chunk != head; ++steps) {
         Links links{};
         if (!memory_.read(chunk + 8, &links, sizeof links) || links.back != before ||
-            (links.size & ~kFlags) > arena.system || steps > arena.system / kMinChunk) {
+            (links.size & ~kFlags) > arena.system || steps > arena.system / kMinChunk ||
+            (steps % kStepsToClock == kStepsToClock - 1 && late())) {
           return false;
         }
         add(chunk, links.size & ~kFlags);
@@ -203,7 +254,9 @@ class ArenaReader {
   const PageMap& page_map_;
   const ArenaLayout& layout_;
   const std::vector<Mapping>& mappings_;
+  const std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + kTimeLimit;
   std::uint64_t top_ = 0;
+  std::optional<bool> mangled_;  // whether links in fastbins are
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
 // heapwright-diagnose PID: reads where the memory of a running process is, and prints it as one
 // JSON object. docs/diagnose.md explains the figures.
 //
-// The process is not stopped, and nothing is written to it. Only pages that are in memory are read,
-// so that reading does not change how much memory the process has.
+// The process is not stopped, and nothing is written to it. Pages that were never touched are not
+// read, so that reading does not give the process memory. Swapped pages are read where they hold a
+// heap's structures or links between free blocks, and are in memory then.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>

@@ -27,7 +27,8 @@ Pass PassReader::read() {
   pass_.region_bytes = pass_.region_begin == 0 ? 0 : value_at(memory_, layout_.region_bytes);
   pass_.used = value_at(memory_, layout_.used);
   pass_.dirty = value_at(memory_, layout_.dirty);
-  pass_.threaded = value_at<std::uint8_t>(memory_, layout_.threaded) != 0;
+  const bool queues = layout_.queue_bytes >= sizeof(std::uint32_t);
+  pass_.threaded = queues && value_at<std::uint8_t>(memory_, layout_.threaded) != 0;
   if (pass_.region_bytes > kMaxRegionBytes) {
     pass_.region_bytes = 0;
     pass_.sound = false;

@@ -17,9 +17,9 @@ struct Footprint {
   std::uint64_t huge = 0;  // AnonHugePages
 };
 
-// Why a process cannot be read, as one line for the user; empty if nothing speaks against it.
+// Returns the reason why a process cannot be read, as one line for the user; empty if it can be read.
 std::string why_unreadable(pid_t pid);
-// As a line for the user: opening /proc/PID/mem failed with this errno.
+// Returns a line for the user about this errno of opening /proc/PID/mem.
 std::string why_refused(pid_t pid, int error);
 // Moment at which the process began, in clock ticks since boot; tells it from a later process with
 // the same number. nullopt if it has ended.

@@ -33,17 +33,16 @@ CallArguments call_of(const seccomp_data& data) {
   return watched_call(data.arch, static_cast<std::uint32_t>(data.nr), arguments);
 }
 
-// Handles one notification: takes a reading and lets the call go on.
-void answer(int listener, seccomp_notif& request, Watcher& watcher) {
+// Handles one notification: takes a reading and lets the call go on. Returns 0, or the errno if the
+// kernel does not let it go on: the caller then waits for ever.
+int answer(int listener, seccomp_notif& request, Watcher& watcher) {
   std::memset(&request, 0, sizeof request);  // the kernel requires it
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) != 0) {
-    return;  // ENOENT: the caller was killed meanwhile
+    return 0;  // ENOENT: the caller was killed meanwhile
   }
   watcher.called(static_cast<pid_t>(request.pid), call_of(request.data), now());
-  seccomp_notif_resp response{};
-  response.id = request.id;
-  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-  ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+  const int problem = continue_call(listener, request.id);
+  return problem == ENOENT ? 0 : problem;
 }
 
 }  // namespace
@@ -85,7 +84,11 @@ bool run_notify(RunContext& context, std::string& error) {
       break;
     }
     if ((files[0].revents & POLLIN) != 0) {
-      answer(listener, watchdog.request(), watcher);
+      if (const int problem = answer(listener, watchdog.request(), watcher); problem != 0) {
+        error = std::string("the kernel does not let watched calls go on: ") + std::strerror(problem);
+        close(ticker);
+        return false;
+      }
     } else if ((files[0].revents & POLLHUP) != 0) {
       files[0].fd = -1;  // the last filtered process has ended; only waitpid remains
     }
@@ -98,7 +101,7 @@ bool run_notify(RunContext& context, std::string& error) {
       const double time = now();
       watcher.tick(time);
       supervisor.tick(time);
-      context.checkpoint(time);
+      context.tick(time);
       supervisor.reap(watcher, context.outcome);
     }
   }

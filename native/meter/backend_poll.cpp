@@ -46,7 +46,7 @@ bool run_poll(RunContext& context, std::string& error) {
         context.watcher.tick(time);
       }
       supervisor.tick(time);
-      context.checkpoint(time);
+      context.tick(time);
     }
     supervisor.reap(context.watcher, context.outcome);
   }

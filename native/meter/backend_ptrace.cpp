@@ -192,7 +192,7 @@ class PtraceRun : public TraceListener {
     massif_.tick();
     context_.watcher.tick(time);
     context_.supervisor.tick(time);
-    context_.checkpoint(time);
+    context_.tick(time);
   }
 
   RunContext& context_;

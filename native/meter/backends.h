@@ -29,11 +29,13 @@ struct RunContext {
   Ledger& ledger;
   Outcome& outcome;
   InstructionCounter& instructions;
+  EnergyCounter& energy;
 
   // Switches the counters on, starts the clocks and releases the child.
   void go() const;
-  // Called at every tick, after the watcher's: writes the report so far if that is due.
-  void checkpoint(double time);
+  // Called at every tick, after the watcher's: reads the energy, and writes the report so far if that
+  // is due.
+  void tick(double time);
 
   double next_checkpoint = 0;
 };

@@ -4,6 +4,7 @@
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -223,6 +224,18 @@ int install_filter(const std::vector<sock_filter>& filter, unsigned flags) {
     result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, all, &program);
   }
   return static_cast<int>(result);
+}
+
+int continue_call(int listener, std::uint64_t id) {
+  seccomp_notif_resp response{};
+  response.id = id;
+  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  while (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response) != 0) {
+    if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
 }
 
 }  // namespace heapwright::meter

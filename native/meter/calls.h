@@ -70,4 +70,12 @@ std::vector<sock_filter> build_filter(std::uint32_t action);
 // children keep working.
 int install_filter(const std::vector<sock_filter>& filter, unsigned flags);
 
+// Lets a call go on that a seccomp listener has received.
+//
+// listener  as install_filter returned it
+// id        of the notification
+//
+// Returns 0 or an errno: ENOENT if no such call waits (the caller was killed), EINVAL before Linux 5.5.
+int continue_call(int listener, std::uint64_t id);
+
 }  // namespace heapwright::meter

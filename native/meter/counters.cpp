@@ -10,6 +10,12 @@
 #include "procfs.h"
 
 namespace heapwright::meter {
+namespace {
+
+constexpr int kMaxDomains = 64;
+constexpr double kReadEveryS = 30;
+
+}  // namespace
 
 InstructionCounter::~InstructionCounter() {
   if (file_ >= 0) {
@@ -45,33 +51,48 @@ std::optional<std::uint64_t> InstructionCounter::read() const {
                                     static_cast<double>(values[2]));
 }
 
-EnergyCounter::EnergyCounter() {
-  for (int package = 0; package < 64; ++package) {
-    const std::string path = "/sys/class/powercap/intel-rapl:" + std::to_string(package) + "/";
-    const auto start = read_number(path + "energy_uj");
-    const auto range = read_number(path + "max_energy_range_uj");
-    if (!start || !range) {
+EnergyCounter::EnergyCounter(const std::string& folder) {
+  for (int number = 0; number < kMaxDomains; ++number) {
+    const std::string path = folder + "/intel-rapl:" + std::to_string(number) + "/";
+    const std::string name = read_text(path + "name");
+    if (name.empty()) {
       break;
     }
-    domains_.push_back({.path = path + "energy_uj", .start = *start, .range = *range});
+    if (!name.starts_with("package-")) {  // psys includes the packages
+      continue;
+    }
+    const auto start = read_number(path + "energy_uj");
+    const auto range = read_number(path + "max_energy_range_uj");
+    if (!start || !range) {  // only root may read them
+      domains_.clear();
+      break;
+    }
+    domains_.push_back({.path = path + "energy_uj", .last = *start, .range = *range});
   }
 }
 
-std::optional<double> EnergyCounter::joules() const {
-  if (domains_.empty()) {
-    return std::nullopt;
+void EnergyCounter::tick(double time) {
+  if (time >= next_) {
+    read();
+    next_ = time + kReadEveryS;
   }
-  double sum = 0;
-  for (const auto& domain : domains_) {
-    const auto end = read_number(domain.path);
-    if (!end) {
-      return std::nullopt;
+}
+
+void EnergyCounter::read() {
+  for (auto& domain : domains_) {
+    const auto value = read_number(domain.path);
+    if (!value) {
+      domains_.clear();
+      return;
     }
-    const std::uint64_t used =
-        *end >= domain.start ? *end - domain.start : *end + domain.range - domain.start;
-    sum += static_cast<double>(used) * 1e-6;
+    sum_ += *value >= domain.last ? *value - domain.last : *value + domain.range - domain.last;
+    domain.last = *value;
   }
-  return sum;
+}
+
+std::optional<double> EnergyCounter::joules() {
+  read();
+  return domains_.empty() ? std::nullopt : std::optional(static_cast<double>(sum_) * 1e-6);
 }
 
 }  // namespace heapwright::meter

@@ -68,7 +68,6 @@ class Ledger {
   // Closes a point of the series: the largest totals since the last one.
   void tick(double time);
 
-  [[nodiscard]] bool knows(pid_t process) const { return entries_.contains(process); }
   [[nodiscard]] std::size_t live() const { return entries_.size(); }
   [[nodiscard]] std::size_t max_live() const { return max_live_; }
   // When a process, or a program image, last came or went.

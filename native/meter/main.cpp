@@ -11,32 +11,8 @@
 
 #include "backends.h"
 #include "huge.h"
-#include "procfs.h"
 
 namespace heapwright::meter {
-
-void RunContext::go() const {
-  instructions.open(child.pid());
-  const double time = now();
-  outcome.start = time;
-  ledger.start(time);
-  watcher.started(child.pid(), time);
-  supervisor.started(child.pid(), time);
-  child.release();
-}
-
-void RunContext::checkpoint(double time) {
-  if (options.checkpoint_s <= 0 || options.output.empty() || time < next_checkpoint) {
-    return;
-  }
-  if (next_checkpoint > 0) {
-    Outcome so_far = outcome;
-    so_far.unfinished = true;
-    so_far.end = time;
-    (void)write_whole(options.output, to_json(so_far, ledger, watcher));  // the next one may succeed
-  }
-  next_checkpoint = time + options.checkpoint_s;
-}
 
 namespace {
 
@@ -135,14 +111,15 @@ int meter(const Options& options) {
   Ledger ledger(options.series);
   Watcher watcher(ledger, options.pss, options.parts);
   InstructionCounter instructions;
-  const EnergyCounter energy;
+  EnergyCounter energy;
   RunContext context{.options = options,
                      .child = child,
                      .supervisor = supervisor,
                      .watcher = watcher,
                      .ledger = ledger,
                      .outcome = outcome,
-                     .instructions = instructions};
+                     .instructions = instructions,
+                     .energy = energy};
   if (!dispatch(context, error)) {
     supervisor.kill_tree(SIGKILL);
     return fail(kFailed, error);

@@ -266,9 +266,10 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
     warnings += quoted(warning);
   }
   json.raw("warnings", warnings + "]");
-  const bool exited = WIFEXITED(outcome.status);
+  const bool exited = WIFEXITED(outcome.status) && !outcome.unfinished;
+  const bool killed = !exited && !outcome.unfinished;
   json.raw("exit_code", exited ? std::to_string(WEXITSTATUS(outcome.status)) : "null");
-  json.raw("signal", exited ? "null" : std::to_string(WTERMSIG(outcome.status)));
+  json.raw("signal", killed ? std::to_string(WTERMSIG(outcome.status)) : "null");
   json.boolean("timed_out", outcome.timed_out);
   json.boolean("unfinished", outcome.unfinished);
   json.number("wall_s", outcome.end - outcome.start);

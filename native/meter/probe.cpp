@@ -1,7 +1,8 @@
 // Finds out by trial which features work on this machine.
 #include <linux/kcmp.h>
+#include <linux/ptrace.h>
 #include <linux/seccomp.h>
-#include <sys/ptrace.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,19 +33,31 @@ int in_child(Attempt attempt) {
 }
 
 int try_notify() {
-  // The child only installs the filter. Its exit_group would be watched, so it ends by the exit of
-  // its only thread.
+  // The child only installs the filter, and answers a call that does not exist. Its exit_group would
+  // be watched, so it ends by the exit of its only thread.
   const pid_t child = fork();
   if (child == 0) {
     const auto filter = build_filter(SECCOMP_RET_USER_NOTIF);
     const int result = install_filter(filter, SECCOMP_FILTER_FLAG_NEW_LISTENER);
-    syscall(SYS_exit, result < 0 ? errno : 0);
+    const int problem = result < 0 ? errno : continue_call(result, 0);
+    syscall(SYS_exit, problem == ENOENT ? 0 : problem);
   }
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) {
     return EAGAIN;
   }
   return WEXITSTATUS(status);
+}
+
+// Stops a traced child and asks for its system call. Returns 0 or an errno: EIO before Linux 5.3.
+int try_syscall_info(pid_t child) {
+  ptrace_syscall_info info{};
+  int status = 0;
+  if (syscall(SYS_ptrace, PTRACE_INTERRUPT, child, 0, 0) != 0 || waitpid(child, &status, 0) != child ||
+      !WIFSTOPPED(status)) {
+    return EAGAIN;
+  }
+  return syscall(SYS_ptrace, PTRACE_GET_SYSCALL_INFO, child, sizeof info, &info) > 0 ? 0 : errno;
 }
 
 int try_ptrace() {
@@ -56,8 +69,8 @@ int try_ptrace() {
     pause();
     _exit(0);
   }
-  const long result = ptrace(PTRACE_SEIZE, child, nullptr, PTRACE_O_EXITKILL | PTRACE_O_TRACESECCOMP);
-  const int problem = result == 0 ? 0 : errno;
+  const long result = syscall(SYS_ptrace, PTRACE_SEIZE, child, 0, PTRACE_O_EXITKILL | PTRACE_O_TRACESECCOMP);
+  const int problem = result == 0 ? try_syscall_info(child) : errno;
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   return problem != 0
@@ -92,10 +105,13 @@ bool backend_works(Backend backend, std::string& why) {
   if (backend == Backend::kNotify) {
     problem = try_notify();
     why = problem == EBUSY ? "another seccomp listener is in place already"
-                           : std::string("a seccomp listener cannot be installed: ") + std::strerror(problem);
+          : problem == EINVAL
+              ? "a seccomp listener needs Linux 5.5"
+              : std::string("a seccomp listener cannot be installed: ") + std::strerror(problem);
   } else if (backend == Backend::kPtrace) {
     problem = try_ptrace();
-    why = std::string("ptrace is not permitted: ") + std::strerror(problem);
+    why = problem == EIO ? "ptrace needs Linux 5.3 (PTRACE_GET_SYSCALL_INFO)"
+                         : std::string("ptrace is not permitted: ") + std::strerror(problem);
   }
   if (problem == 0) {
     why.clear();

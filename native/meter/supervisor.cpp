@@ -90,6 +90,8 @@ void Supervisor::take_signals() {
       } else if (interrupts_ > 1) {
         stop(now(), SIGKILL);
       }
+    } else if (root_dead_ && !forwardable) {
+      stop(now(), signal);
     } else if (!root_dead_ && root_ > 0) {
       kill(root_, signal);
     }

@@ -5,7 +5,10 @@
 //   SIGINT                     the whole tree is killed          ignored, because the terminal
 //                                                                sends it to the target too; a
 //                                                                second one kills the tree
-//   SIGTERM, SIGHUP, SIGQUIT   the whole tree is killed          passed on to the root process
+//   SIGTERM, SIGHUP, SIGQUIT   the whole tree is killed          passed on to the root process. Once
+//                                                                that has ended: to all processes
+//                                                                that it left, and SIGKILL after
+//                                                                --kill-grace
 //   SIGUSR1, SIGUSR2           passed on                         passed on
 //
 // With --die-with-parent the kernel sends SIGTERM when the parent has ended. Then the whole tree is

@@ -18,6 +18,7 @@
 #include <set>
 #include <vector>
 
+#include "calls.h"
 #include "procfs.h"
 
 namespace heapwright::meter {
@@ -26,13 +27,6 @@ namespace {
 // Commands from the meter.
 constexpr char kEndCommand = 'q';    // end at once
 constexpr char kServeCommand = 'c';  // answer calls until the last filtered process has ended
-
-void continue_call(int listener, std::uint64_t id) {
-  seccomp_notif_resp response{};
-  response.id = id;
-  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-  ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
-}
 
 // Answers every call until the last filtered process has ended.
 void serve(int listener, bool kill_callers) {
@@ -54,7 +48,7 @@ void serve(int listener, bool kill_callers) {
     if (kill_callers) {
       kill(static_cast<pid_t>(request.pid), SIGKILL);
     }
-    continue_call(listener, request.id);
+    (void)continue_call(listener, request.id);
   }
 }
 
@@ -108,8 +102,8 @@ void close_other_files() {
 // root       the root process of the tree
 // root_file  its pidfd, -1 before Linux 5.3
 // taken      the call that the meter received last
-[[noreturn]] void keep(const Options& options, int listener, int socket, pid_t root, int root_file,
-                       const seccomp_notif& taken) {
+[[noreturn]] void run_watchdog(const Options& options, int listener, int socket, pid_t root, int root_file,
+                               const seccomp_notif& taken) {
   setsid();  // a Ctrl-C at the terminal must not reach the watchdog
   // The watchdog must not hold the target's files open: a reader of its output waits for the end of
   // file.
@@ -141,7 +135,7 @@ void close_other_files() {
   }
   if (listener >= 0) {
     if (meter_died) {
-      continue_call(kListener, taken.id);  // fails without harm if it was answered
+      (void)continue_call(kListener, taken.id);  // fails without harm if it was answered
     }
     serve(kListener, kill_all);
   }
@@ -176,7 +170,7 @@ bool Watchdog::start(const Options& options, int listener, pid_t root) {
   const int root_file = static_cast<int>(syscall(SYS_pidfd_open, root, 0));
   pid_ = static_cast<pid_t>(syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr));
   if (pid_ == 0) {
-    keep(options, listener, pair[0], root, root_file, *request_);
+    run_watchdog(options, listener, pair[0], root, root_file, *request_);
   }
   close(pair[0]);
   if (root_file >= 0) {

@@ -100,6 +100,22 @@ std::optional<Rollup> Watcher::read_memory(pid_t task, TreeBreakdown& tree) cons
   return memory;
 }
 
+// Adds the memory of a process to the tree's, which is dropped with a warning if the process is there
+// but could not be read (errno says why).
+//
+// sum   of the tree; nullopt once it has been dropped
+// one   of the process
+// what  the figures, and their verb, for the warning
+void Watcher::add_memory(std::optional<Rollup>& sum, const std::optional<Rollup>& one, const char* what) {
+  if (one && sum) {
+    *sum += *one;
+  } else if (!one && errno != ESRCH && errno != ENOENT) {
+    warnings_.insert(std::string(what) +
+                     " the time in which a process could not be read: " + std::strerror(errno));
+    sum.reset();
+  }
+}
+
 // Reads the proportional set sizes of all processes if a reading is due.
 void Watcher::read_pss(double time, PssSampler::Moment moment) {
   if (pss_) {
@@ -117,15 +133,7 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
     if (state.uncounted || state.ending) {
       continue;
     }
-    const auto one = read_memory(state.task, tree);
-    if (one && sum) {
-      *sum += *one;
-    } else if (!one && errno != ESRCH && errno != ENOENT) {
-      warnings_.insert(
-          std::string("proportional memory leaves out the time in which a process could not be read: ") +
-          std::strerror(errno));
-      sum.reset();
-    }
+    add_memory(sum, read_memory(state.task, tree), "proportional memory leaves out");
   }
   if (sum && sum->rss == 0) {
     sum.reset();
@@ -147,19 +155,17 @@ void Watcher::read_huge(double time, bool exiting) {
     return;
   }
   const double began = cpu_now();
-  Rollup sum;
+  std::optional<Rollup> sum(Rollup{});
   for (const auto& [process, state] : processes_) {
     if (state.uncounted || state.ending) {
       continue;
     }
-    if (const auto one = read_rollup(state.task)) {
-      sum += *one;
-    }
+    add_memory(sum, read_rollup(state.task), "huge pages leave out");
   }
   huge_.spend(time, cpu_now() - began, ledger_.total().rss);
-  if (sum.rss > 0) {
-    huge_.add(time, sum);
-    ledger_.set_huge(sum.huge);
+  if (sum && sum->rss > 0) {
+    huge_.add(time, *sum);
+    ledger_.set_huge(sum->huge);
   }
 }
 

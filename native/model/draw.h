@@ -1,6 +1,6 @@
 // Draws sizes and kinds of allocation so that every count is right at all times. It does not draw
-// at random: sizes follow multiples of the golden ratio, and kinds follow sums that choose each
-// time they pass a whole number.
+// at random: sizes follow multiples of the golden ratio, and a kind is chosen each time its running
+// sum passes one half.
 #pragma once
 
 #include <cmath>

@@ -8,7 +8,8 @@ namespace heapwright::model {
 namespace {
 
 // Measured with models scaled to some millions of ticks or objects. A tick of the longest window
-// took 131 to 305 bytes: its starts, ends and events, in lists that double as they grow. A live
+// took 131 to 305 bytes: its starts, ends and events, in lists that double as they grow. A damaged
+// model may begin or end more lifetimes than it has ticks; these count as ticks. A live
 // object took 90 to 100 bytes, including the bytes that packing keeps of it.
 constexpr double kTickBytes = 320;
 constexpr double kObjectBytes = 110;
@@ -33,13 +34,15 @@ double bytes_for(const Model& model) {
   double alive = 0;
   for (const Window& window : model.windows) {
     double ended = 0;
+    double begun = 0;
     for (const ClassActivity& row : window.rows) {
       alive += static_cast<double>(row.long_count);
       ended += static_cast<double>(row.old_ends());
+      begun += static_cast<double>(row.begins());
     }
     objects = std::max(objects, alive);
     alive = std::max(0.0, alive - ended);
-    longest = std::max(longest, static_cast<double>(window.ticks));
+    longest = std::max(longest, std::max(static_cast<double>(window.ticks), begun + ended));
   }
   return objects * kObjectBytes + longest * kTickBytes;
 }

@@ -5,7 +5,7 @@
 // if its verbose variable is set. Neither needs the program's main, which may run for hours or do
 // harm. So this library provides __libc_start_main, and calls the C library's with a main that
 // returns at once: constructors and exit handlers run. Only a program that is linked dynamically
-// and imports __libc_start_main may be run with it (allocators/embedded.py).
+// and imports __libc_start_main may be run with it (allocators/library_report.py).
 #include <dlfcn.h>
 #include <unistd.h>
 

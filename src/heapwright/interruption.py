@@ -56,6 +56,11 @@ def raise_if_interrupted() -> None:
         raise KeyboardInterrupt
 
 
+def received_signal() -> int | None:
+    """Return the number of the first signal that was to end the command; None if none came."""
+    return _received[0] if _received else None
+
+
 def _interrupt(number: int, _frame: FrameType | None) -> None:
     _received.append(number)
     raise KeyboardInterrupt

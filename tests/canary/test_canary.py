@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
+import resource
 import subprocess
-import sys
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,14 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, RatioSeries, all_blocks, restarts
-from heapwright.canary.instances import InstanceReading, can_read_pss, check_identity, read_instance
+from heapwright.canary.instances import InstanceReading
 from heapwright.canary.judge import FIRST_LOOK, judge_number
 from heapwright.canary.run import judge_samples, take_samples
 from heapwright.canary.samples import Header, InstancesSample, SampleFile, read_samples
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.report.canary import canary_sentence, extent, notes, show_value
-from tests import needs
 
 HEADER = Header(["1"], ["2"], 1.0, False)
 MIB = 1 << 20
@@ -81,6 +80,16 @@ def test_each_verdict_follows_from_its_blocks() -> None:
     climbing = judge_number(blocks_of([0.005 * i + v for i, v in enumerate(noise(rng, 60, 0, 0.01))]), 0.01)
     assert climbing.verdict == "drifting"
     assert climbing.drift == pytest.approx(0.005 * 60, rel=0.1)
+
+
+def test_equal_values_are_no_claim_where_nothing_shows_how_instances_differ() -> None:
+    """Idle instances, one on each side, whose memory is constant: a part of the difference may be of their start."""
+    still = judge_number(blocks_of([math.log(0.985)] * FIRST_LOOK), 0.01)
+    assert (still.verdict, still.between) == ("open", False)
+    rng = random.Random(4)
+    nearly = judge_number(blocks_of([math.log(0.985) + v for v in noise(rng, FIRST_LOOK, 0, 1e-8)]), 0.01)
+    assert (still.low, still.high) == pytest.approx((nearly.low, nearly.high), abs=1e-5)
+    assert judge_number(blocks_of([-0.1] * 60), 0.01).verdict == "lower"
 
 
 def test_a_load_that_both_share_cancels() -> None:
@@ -223,6 +232,52 @@ def test_a_file_that_was_cut_off_anywhere_goes_on(tmp_path_factory: pytest.TempP
     assert found[-2:] == samples[4:]
 
 
+@pytest.mark.parametrize("size", [1, 11, 40])
+def test_a_file_whose_header_was_cut_off_begins_again(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "canary.jsonl"
+    with SampleFile(path, HEADER):
+        pass
+    path.write_bytes(path.read_bytes()[:size])
+    with SampleFile(path, HEADER) as file:
+        file.add(samples_of(1)[0])
+    assert read_samples(path) == (HEADER, samples_of(1))
+    path.write_text("a line of the user")
+    with pytest.raises(HeapwrightError, match="is not a file of"):
+        SampleFile(path, HEADER)
+
+
+def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "canary.jsonl"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill() -> None:
+        with SampleFile(path, HEADER) as file:
+            file.add(samples_of(1)[0])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+            file.add(samples_of(2)[1])
+
+    try:
+        with pytest.raises(HeapwrightError, match="earlier readings are intact"):
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_samples(path) == (HEADER, samples_of(1))
+
+
+def test_a_canary_that_goes_on_reads_memory_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "canary.jsonl"
+    with SampleFile(path, HEADER):
+        pass
+    header = Header(HEADER.control, HEADER.treatment, HEADER.every_s, True)
+    with SampleFile(path, header):
+        assert not header.proportional
+    proportional = tmp_path / "proportional.jsonl"
+    with SampleFile(proportional, Header(["1"], ["2"], 1.0, True)):
+        pass
+    with pytest.raises(HeapwrightError, match="proportional memory, which may not be read now"):
+        SampleFile(proportional, Header(["1"], ["2"], 1.0, False))
+
+
 def test_a_file_of_another_canary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "canary.jsonl"
     with SampleFile(path, HEADER):
@@ -264,7 +319,7 @@ def test_the_first_failure_of_a_source_is_told(capsys: pytest.CaptureFixture[str
 
 
 def test_the_end_of_a_groups_last_instance_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with sleeper() as process:
+    with subprocess.Popen(["sleep", "60"]) as process:
         gone = str(process.pid)
         process.kill()
     header = Header([str(os.getpid())], [gone], 0.01, False)
@@ -323,58 +378,3 @@ def test_a_series_is_summed_over_its_labels() -> None:
         rate = of_prometheus(url, url, "requests_total")
         assert rate() == (None, None), "a counter needs two readings"
         server.shutdown()
-
-
-def test_an_instance_is_read_with_its_children() -> None:
-    script = "import subprocess, sys; x = 'import time; kept = b\"x\" * (30 << 20); time.sleep(60)'"
-    script += "; subprocess.run([sys.executable, '-c', x])"
-    with subprocess.Popen([sys.executable, "-c", script]) as process:
-        time.sleep(1)
-        name = str(process.pid)
-        found = read_instance(name, can_read_pss([name]))
-        subprocess.run(["pkill", "-P", name], check=True)
-    assert found is not None
-    assert found.processes == 2
-    assert found.memory_bytes > 30 * MIB
-    assert found.cpu_s > 0
-    assert read_instance(name, False) is None, "it has ended"
-
-
-def sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "60"])
-
-
-def test_a_process_that_takes_over_an_id_is_another_instance(tmp_path: Path) -> None:
-    with sleeper() as process:
-        name = str(process.pid)
-        first = read_instance(name, False)
-        process.kill()
-    assert first is not None
-    time.sleep(0.05)  # start times have a resolution of 10 ms
-    last = Path("/proc/sys/kernel/ns_last_pid")
-    if not os.access(last, os.W_OK):
-        needs.machine_cannot("start a process with a chosen id")
-    for _ in range(50):  # another process of the machine may get the id first
-        last.write_text(str(int(name) - 1))
-        with sleeper() as other:
-            try:
-                if str(other.pid) != name:
-                    continue
-                found = read_instance(name, False)
-                assert found is not None
-                assert found.started != first.started
-                assert read_instance(name, False, first.started) is None
-                assert read_instance(name, False, found.started) is not None
-                with pytest.raises(HeapwrightError, match="its id is now another process's"):
-                    check_identity([name], {name: first.started}, "--control")
-                header = Header([name], ["1"], 0.05, False)
-                before = InstancesSample(time.time(), [first], [first])
-                with SampleFile(tmp_path / "canary.jsonl", header) as file:
-                    file.before = [before]
-                    samples = take_samples(file, header, {}, lambda found: len(found) > 2)
-                assert [sample.control[0] is None for sample in samples] == [False, True, True], "it is down"
-                assert restarts(samples)[0] == 0
-                return
-            finally:
-                other.kill()
-    needs.machine_cannot("keep an id free for a moment")

@@ -91,6 +91,65 @@ def test_blocks_with_their_own_mapping_count_as_far_as_they_are_resident(tmp_pat
     assert 13 * MIB <= heap["mapped_resident_bytes"] < 13.1 * MIB
 
 
+# glibc's older versions store links plainly. This program makes those of its own free blocks plain.
+PLAIN_LINKS = """#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { BLOCKS = 50000, CACHED = 7 };
+static uintptr_t *blocks[BLOCKS], keep;
+int main(void) {
+  for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(24);
+  keep = (uintptr_t)malloc(24);
+  for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+  if (PLAIN) for (int i = CACHED; i < BLOCKS; i++) *blocks[i] ^= (uintptr_t)blocks[i] >> 12;
+  if (write(1, "r", 1) != 1) return 1;
+  return read(0, &keep, 1) != 0;
+}
+"""
+
+
+@pytest.mark.parametrize("plain", [0, 1])
+def test_links_of_fastbins_are_read_as_old_and_new_versions_store_them(plain: int, tmp_path: Path) -> None:
+    source = tmp_path / "fast.c"
+    source.write_text(PLAIN_LINKS)
+    heap = heap_of(source, "-O0", f"-DPLAIN={plain}")
+    assert heap["consistent"]
+    assert heap["fast_bytes"] == (50000 - 7) * 32
+
+
+# A thread whose arena has a header on a page that is not in memory, as after swapping.
+HOLE = """#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static char *blocks[9];
+static void *fill(void *unused) {
+  for (int i = 0; i < 9; i++) memset(blocks[i] = malloc(50000), 1, 50000);
+  for (int i = 1; i < 6; i += 2) free(blocks[i]);
+  madvise((void *)((uintptr_t)(blocks[6] - 8) & ~4095ul), 4096, MADV_DONTNEED);
+  if (write(1, "r", 1) != 1) _exit(1);
+  _exit(read(0, &unused, 1) != 0);
+}
+int main(void) {
+  pthread_t thread;
+  pthread_create(&thread, 0, fill, 0);
+  pthread_join(thread, 0);
+}
+"""
+
+
+def test_arena_of_a_thread_is_read_past_a_page_that_is_not_in_memory(tmp_path: Path) -> None:
+    source = tmp_path / "hole.c"
+    source.write_text(HOLE)
+    heap = heap_of(source, "-O0", "-pthread")
+    arena = heap["arenas"][1]
+    assert heap["consistent"]
+    assert arena["free_bytes"] - arena["top_bytes"] == 3 * 50016
+    assert 6 * 50000 < arena["resident_bytes"] < arena["system_bytes"]
+
+
 def test_malloc_that_was_never_called_has_a_heap_of_nothing(tmp_path: Path) -> None:
     source = tmp_path / "idle.c"
     source.write_text(

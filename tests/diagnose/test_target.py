@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,16 @@ def members(group: Path) -> Iterator[list[int]]:
         for process in running:
             process.kill()
             process.wait()
+
+
+def test_heapwright_itself_has_no_name(tmp_path: Path) -> None:
+    """It runs Python, and `diagnose python3` means the other process that does."""
+    (tmp_path / "heapwright-python").symlink_to(sys.executable)
+    script = "from heapwright.diagnose.target import find_target; find_target('heapwright-python')"
+    words: list[str | Path] = [tmp_path / "heapwright-python", "-c", script]
+    env = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+    assert "no process, container or unit is called 'heapwright-python'" in done.stderr
 
 
 def test_a_process_id_names_its_process() -> None:

@@ -84,6 +84,42 @@ def test_a_run_has_its_environment_and_directory(tmp_path: Path) -> None:
     assert run.output_sha256 == sha(f"b c-\n{tmp_path}\n".encode())
 
 
+@pytest.mark.parametrize(
+    ("code", "tail", "in_container", "message"),
+    [
+        (-9, "a line of the target\n", False, "the meter ended: killed by SIGKILL"),
+        (-9, "heapwright-meter: the command has ended; waiting\n", False, "the meter ended: killed by SIGKILL"),
+        (137, "Error: of the target\n", True, "the meter ended: killed by SIGKILL"),
+        (1, "Error: of the target\n", False, "the meter ended: exit status 1"),
+        (127, "noise\nheapwright-meter: command not found: x\n", False, "command not found: x"),
+        (125, "Error: no such image\n", True, "no such image"),
+        (125, "docker: no such image.\nSee 'docker run --help'.\n", True, "no such image."),
+        (1, "", False, "the meter ended: exit status 1"),
+    ],
+)
+def test_a_failure_of_the_meter_is_told_in_its_own_words(
+    code: int, tail: str, in_container: bool, message: str
+) -> None:
+    assert module._meter_failure(code, tail.encode(), in_container).message == message
+
+
+CLEANS_UP = """trap 'sleep 1; echo cleaned; exit 3' {0}; echo ready; while :; do sleep 0.05; done"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_attended_target_may_handle_the_signal_that_ends_us(number: signal.Signals) -> None:
+    """Ctrl-C reaches us, the meter and the target at once; other signals only us."""
+    script = CLEANS_UP.format(number.name.removeprefix("SIG"))
+    heapwright = "import sys; from heapwright.cli.main import main; sys.exit(main())"
+    words = [sys.executable, "-c", heapwright, "measure", "--", "/bin/sh", "-c", script]
+    with subprocess.Popen(words, stdout=-1, stderr=subprocess.DEVNULL, text=True, start_new_session=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        assert process.stdout.readline() == "cleaned\n"
+    assert process.returncode == 128 + number
+
+
 @pytest.mark.parametrize("error", [BrokenPipeError, KeyboardInterrupt])
 def test_when_we_must_stop_nothing_is_left_running(error: type[BaseException], tmp_path: Path) -> None:
     """If the reader closes its end, or on Ctrl-C, the exception propagates and the process tree ends."""
@@ -292,6 +328,7 @@ def test_the_report_so_far_stays_when_the_meter_is_killed(tmp_path: Path, monkey
         os.killpg(process.pid, signal.SIGKILL)
     found = json.loads(report.read_text())
     assert found["unfinished"] is True
+    assert (found["exit_code"], found["signal"]) == (None, None)
     assert found["peak_rss_bytes"] > 0
     assert found["user_s"] is None, "known at the end only"
     assert found["series"]["rss"]

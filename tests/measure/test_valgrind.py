@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from heapwright.elf.image import Image
 from heapwright.errors import HeapwrightError
+from heapwright.measure import valgrind
 from heapwright.measure.meter import MeterOptions, run_metered
 from heapwright.measure.valgrind import count_instructions, massif_peak
 from heapwright.study.options import Options
@@ -46,6 +48,24 @@ def counted(command: list[str]) -> float:
     found = count_instructions(command)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("machine", "interpreter", "bytes_"),
+    [
+        ("EM_X86_64", "/lib64/ld-linux-x86-64.so.2", 40_960),
+        ("EM_X86_64", "", 4096),
+        ("EM_AARCH64", "/lib/ld-linux-aarch64.so.1", 36_864),
+        ("EM_AARCH64", "", 0),
+        ("EM_386", "", 0),
+    ],
+)
+def test_only_programs_of_amd64_have_a_page_below_their_stack(
+    machine: str, interpreter: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = Image("x", "program", machine, 64, interpreter=interpreter)
+    monkeypatch.setattr(valgrind, "read_file", lambda _path: image)
+    assert valgrind._massifs_own_bytes("true") == bytes_
 
 
 @needs_valgrind

@@ -142,6 +142,19 @@ def test_an_interrupt_ends_the_waiting_for_what_was_left(any_meter: Meter, pids:
         assert alive(child)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_signals_end_what_the_command_has_left(number: signal.Signals, any_meter: Meter, pids: Path) -> None:
+    running = subprocess.Popen(
+        any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "exit 5"]), stderr=subprocess.DEVNULL
+    )
+    shell, child = numbers(pids)
+    wait_for(lambda: not Path(f"/proc/{shell}").exists())
+    running.send_signal(number)
+    assert running.wait(timeout=60) == 0
+    assert json.loads(any_meter.report.read_text())["exit_code"] == 5
+    assert gone([child])
+
+
 # With the parent
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,15 @@ def test_a_process_that_may_not_be_looked_into(public: Meter) -> None:
     assert ran.ledger["peak_rss_bytes"] >= 32 * MIB
     assert ran.ledger["warnings"] == [
         "proportional memory leaves out the time in which a process could not be read: Permission denied"
+    ]
+
+
+def test_huge_pages_of_a_process_that_may_not_be_read_leave_no_partial_sum(public: Meter) -> None:
+    user: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/"} if os.geteuid() == 0 else {}
+    ran = public.run("/bin/sh", "-c", f"{public.program} hidden & wait", **user)
+    assert (ran.status, ran.ledger["exit_code"]) == (0, 0)
+    assert ran.ledger["warnings"] == [
+        "huge pages leave out the time in which a process could not be read: Permission denied"
     ]
 
 

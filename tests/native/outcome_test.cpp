@@ -198,6 +198,16 @@ TEST(Json, ADeathBySignalIsNoExitCode) {
   EXPECT_NE(text.find("\"signal\": null"), std::string::npos);
 }
 
+TEST(Json, ARunThatGoesOnHasNoExitStatusYet) {
+  Ledger ledger;
+  const Watcher watcher(ledger);
+  Outcome outcome;
+  outcome.unfinished = true;
+  const auto text = to_json(outcome, ledger, watcher);
+  EXPECT_NE(text.find("\"exit_code\": null"), std::string::npos);
+  EXPECT_NE(text.find("\"signal\": null"), std::string::npos);
+}
+
 TEST(Outcome, AddsTimesAndKeepsTheLargestResidentSize) {
   Outcome outcome;
   rusage usage{};

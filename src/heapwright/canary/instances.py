@@ -26,10 +26,11 @@ class InstanceReading(msgspec.Struct, array_like=True):
 
     Attributes:
         started: when its oldest process started, in seconds since the boot. It changes when the instance restarts.
-        memory_bytes: proportional memory (PSS) of its processes, or resident memory where PSS may not be read.
+        memory_bytes: proportional memory (PSS) of its processes, or resident memory where PSS may not be read when the
+            canary begins.
         cpu_s: CPU time of its processes and of those that they have waited for.
         faults: minor page faults, counted likewise.
-        processes: how many there are.
+        processes: how many there are, without zombies.
     """
 
     started: float
@@ -111,7 +112,10 @@ def first_starts(names: list[str], rows: Iterable[list[InstanceReading | None]])
 
 
 def read_instance(name: str, proportional: bool, started: float | None = None) -> InstanceReading | None:
-    """Read an instance; None while it has no process.
+    """Read an instance; None while it has no process, or the memory of one may not be read.
+
+    A zombie has no memory, but its CPU time and page faults count, so that they do not rise again when its parent waits
+    for it.
 
     Args:
         name: the instance.
@@ -121,23 +125,34 @@ def read_instance(name: str, proportional: bool, started: float | None = None) -
     """
     if name.isdecimal():
         root = _read(int(name), False)
-        if root is None or (started is not None and root.started != started):
+        if root is None or not root.processes or (started is not None and root.started != started):
             return None
-    found = [one for pid in processes_of(name) if (one := _read(pid, proportional)) is not None]
-    if not found:
+    try:
+        found = [one for pid in processes_of(name) if (one := _read(pid, proportional)) is not None]
+    except PermissionError:
+        return None
+    if not any(one.processes for one in found):
         return None
     return InstanceReading(
         min(one.started for one in found),
         sum(one.memory_bytes for one in found),
         sum(one.cpu_s for one in found),
         sum(one.faults for one in found),
-        len(found),
+        sum(one.processes for one in found),
     )
 
 
 def can_read_pss(names: list[str]) -> bool:
     """Whether the proportional memory of all processes of these instances can be read."""
-    return all(_pss(pid) is not None for name in names for pid in processes_of(name) if stat_fields(pid))
+    if not Path("/proc/self/smaps_rollup").exists():  # before Linux 4.14
+        return False
+    try:
+        for name in names:
+            for pid in processes_of(name):
+                _read(pid, True)
+    except PermissionError:
+        return False
+    return True
 
 
 def _tree(root: int) -> Iterator[int]:
@@ -154,21 +169,33 @@ def _tree(root: int) -> Iterator[int]:
 
 
 def _read(pid: int, proportional: bool) -> InstanceReading | None:
+    """Read a process; None if it has gone. A zombie is 0 processes.
+
+    Raises:
+        PermissionError: its proportional memory may not be read.
+    """
     fields = stat_fields(pid)
-    if not fields or fields[0] in "ZX":
+    if not fields or fields[0] == "X":
         return None
-    memory = _pss(pid) if proportional else None
-    if memory is None:
-        memory = int(fields[21]) * _PAGE
+    alive = fields[0] != "Z"
+    memory = 0 if not alive else _pss(pid) if proportional else int(fields[21]) * _PAGE
     cpu = sum(int(fields[i]) for i in range(11, 15)) / _TICKS
-    return InstanceReading(int(fields[19]) / _TICKS, float(memory), cpu, float(int(fields[7]) + int(fields[8])), 1)
+    faults = float(int(fields[7]) + int(fields[8]))
+    return InstanceReading(int(fields[19]) / _TICKS, float(memory), cpu, faults, int(alive))
 
 
-def _pss(pid: int) -> int | None:
+def _pss(pid: int) -> int:
+    """Return proportional memory in bytes; 0 if the process is ending.
+
+    Raises:
+        PermissionError: it may not be read.
+    """
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) << 10
+    except PermissionError:
+        raise
     except OSError:
         pass
-    return None
+    return 0

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from heapwright.canary.blocks import RatioSeries
-from heapwright.canary.level import fit_level
+from heapwright.canary.level import MAX_POINTS, fit_level
 
 FIRST_LOOK = 15  # blocks
 ALLOWED = 0.006  # of the log ratio of two equal instances that hold their level; seen on pairs of equal services
@@ -136,9 +136,12 @@ def _bounds(values: Sequence[float], spent: _Spent, allowed: float) -> tuple[flo
         allowed: standard deviation of a difference between instances that the values do not show.
     """
     import numpy as np
+    from scipy import special
 
-    if max(values) - min(values) < 1e-12:
-        return values[0], values[0], values[0], None
+    if max(values) - min(values) < 1e-12:  # `fit_level` needs noise; without it, its quantiles are these
+        freedom = min(len(values), MAX_POINTS) - 2
+        half = allowed * float(special.stdtrit(freedom, 1 - spent.mean / 2))
+        return values[0], values[0] - half, values[0] + half, None
     fit = fit_level(np.array(values))
     ends = [(spent.start, -0.5), (_END, 0.5)]
     low = min(fit.quantile(spent.mean / 2, 1, 0, allowed), *(fit.quantile(p, 1, at) for p, at in ends))

@@ -6,6 +6,7 @@ A canary that goes on appends to its file, so samples and gaps of all its sessio
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from heapwright.canary.instances import InstanceReading
 from heapwright.errors import HeapwrightError
 
 VERSION = 1
+_HEADER_START = b'{"control":'
 
 
 class Header(msgspec.Struct):
@@ -80,28 +82,35 @@ class SampleFile:
 
     Args:
         path: the file; it is made if it does not exist.
-        header: of this canary.
+        header: of this canary. A canary that goes on reads memory as before, so `proportional` becomes the file's.
 
     Raises:
-        HeapwrightError: the file is of another canary, or cannot be written.
+        HeapwrightError: the file is of another canary, or cannot be written; or its memory may no longer be read.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
         self.before: list[InstancesSample] = []
         try:
-            if path.exists() and path.stat().st_size:
+            text = path.read_bytes() if path.is_file() else b""
+            if text and not _is_cut_header(text):
                 found, self.before = read_samples(path)
+                if found.proportional and not header.proportional:
+                    raise HeapwrightError(
+                        f"{path} has proportional memory, which may not be read now",
+                        "run it as the user who began it, or as root",
+                    )
+                header.proportional = found.proportional
                 if found != header:
                     raise HeapwrightError(
                         f"{path} has the readings of another canary",
                         "give the same options, or another file with -o",
                     )
-                self._file = path.open("ab")
-                if path.read_bytes()[-1:] != b"\n":  # the last line was cut off
+                self._file = path.open("ab", buffering=0)
+                if not text.endswith(b"\n"):  # the last line was cut off
                     self._file.write(b"\n")
             else:
-                self._file = path.open("wb")
+                self._file = path.open("wb", buffering=0)
                 self._append(header)
         except OSError as error:
             raise HeapwrightError(f"cannot write {path}: {error.strerror}") from None
@@ -110,7 +119,8 @@ class SampleFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def add(self, sample: InstancesSample) -> None:
         """Append a sample.
@@ -124,6 +134,12 @@ class SampleFile:
             raise HeapwrightError(f"cannot write {self.path}: {error.strerror}; earlier readings are intact") from None
 
     def _append(self, value: msgspec.Struct) -> None:
-        self._file.write(msgspec.json.encode(value) + b"\n")
-        self._file.flush()
+        rest = memoryview(msgspec.json.encode(value) + b"\n")
+        while rest:
+            rest = rest[self._file.write(rest) or 0 :]  # a disk that fills up takes a part
         os.fdatasync(self._file.fileno())
+
+
+def _is_cut_header(text: bytes) -> bool:
+    """Return whether a file holds only the beginning of a header, as after a kill."""
+    return b"\n" not in text and text[: len(_HEADER_START)] == _HEADER_START[: len(text)]

@@ -7,6 +7,7 @@ answer. The name of a container, which no cgroup holds, is asked from docker, po
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -93,7 +94,9 @@ def _program(name: str) -> Target:
 
 
 def _processes() -> Iterator[int]:
-    return iter(sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()))
+    """Return the ids of all processes but this one, which Python runs."""
+    found = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()} - {os.getpid()}
+    return iter(sorted(found))
 
 
 def _has_name(pid: int, name: str) -> bool:

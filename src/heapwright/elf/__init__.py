@@ -1,1 +1,1 @@
-"""ELF files: what heapwright reads of them, and the note that it leaves in the programs it links."""
+"""Reads ELF files, and writes the note of `heapwright link`."""

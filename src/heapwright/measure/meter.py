@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -301,7 +302,7 @@ def run_metered(
                 source.close()
         end = PrefixEnd(prefix)
         try:
-            digest, tail = StreamReader(process, end, forward, relay, keep).read_all(stop)
+            digest, tail = StreamReader(process, end, forward, relay, keep, attended).read_all(stop)
         except BaseException:
             if launch.container is not None:  # the client's end is not the container's
                 launch.container.signal("KILL")
@@ -361,18 +362,18 @@ def _launch_in_container(
 
 
 def _meter_failure(code: int, tail: bytes, in_container: bool) -> HeapwrightError:
-    """Return the error of a meter that failed; its message is the last line of stderr.
+    """Return the error of a meter that failed.
+
+    The message is what the meter or the container's client said last. A meter that a signal ended has not said why.
 
     Args:
         code: its return code; below 0 for a signal.
         tail: the last bytes of its stderr.
         in_container: whether the code is that of a container's client.
     """
-    text = tail.decode(errors="replace").strip()
-    message = (
-        text.splitlines()[-1] if text else f"the meter ended: {describe_exit_status(code if code > 0 else 128 - code)}"
-    )
-    message = message.removeprefix("heapwright-meter: ").removeprefix("Error: ")
+    names = "heapwright-meter|docker|Error" if in_container else "heapwright-meter"
+    said = re.findall(rf"^(?:{names}): (.+)$", tail.decode(errors="replace"), re.M) if 0 < code < 128 else []
+    message = said[-1].strip() if said else f"the meter ended: {describe_exit_status(code if code > 0 else 128 - code)}"
     status = (min(code, 127) if in_container else code) if code > 0 else FAILED
     return HeapwrightError(message, status=status)
 

@@ -16,13 +16,13 @@ class ProcessTree:
 
     Args:
         root: the process id of the ancestor: a meter. It must wait for its orphaned descendants (be their subreaper),
-            because the CPU time of dead processes is taken from those who waited for them. Its helpers, which run the
-            same program as it does, are left out.
+            because the CPU time of dead processes is taken from those who waited for them. Its helpers, which have its
+            name, are left out.
     """
 
     def __init__(self, root: int) -> None:
         self.root = root
-        self._program = _program(root)
+        self._name = _name(root)
 
     def members(self) -> list[int]:
         """Return the process ids of all living descendants."""
@@ -33,7 +33,7 @@ class ProcessTree:
                 if fields:
                     children.setdefault(int(fields[1]), []).append(int(entry.name))
         found: list[int] = []
-        waiting = [pid for pid in children.get(self.root, []) if _program(pid) != self._program]
+        waiting = [pid for pid in children.get(self.root, []) if _name(pid) != self._name]
         while waiting:
             pid = waiting.pop()
             found.append(pid)
@@ -70,9 +70,10 @@ def stat_fields(pid: int) -> list[str]:
         return []
 
 
-def _program(pid: int) -> str:
+def _name(pid: int) -> str:
+    """Return the name of a process. All users may read it, unlike the path of the program."""
     try:
-        return str(Path(f"/proc/{pid}/exe").readlink())
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace")
     except OSError:
         return ""
 

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import selectors
 import signal
 import subprocess
 import threading
+import time
 from typing import IO
 
+from heapwright.interruption import received_signal
 from heapwright.measure.prefix import PrefixEnd
 from heapwright.measure.stderr_relay import StderrRelay
 
 _STDERR_TAIL = 4096  # bytes
 _LOOK_S = 0.1  # between two looks at the meter, at `stop` and at the clock
+_GRACE_S = 2.0  # for what a signal should end
+_REPEAT_S = 0.2  # timeout(1) sends its signal twice: to its child, and to its group
 
 
 class Stopped(Exception):
@@ -34,6 +39,7 @@ class StreamReader:
         forward: gets stdout as it comes; None: nothing does.
         relay: gets stderr as it comes; None: nothing does.
         keep: gets a copy of the stdout that counts; None: nothing does.
+        attended: the target is in our process group, and may handle the signal that ends us.
     """
 
     def __init__(
@@ -43,12 +49,14 @@ class StreamReader:
         forward: IO[bytes] | None,
         relay: StderrRelay | None,
         keep: IO[bytes] | None,
+        attended: bool = False,
     ) -> None:
         self._process = process
         self._end = end
         self._forward = forward
         self._relay = relay
         self._keep = keep
+        self._attended = attended
         self._streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
         self._digest = hashlib.sha256()
         self._tail = b""
@@ -75,8 +83,12 @@ class StreamReader:
                 if not self._end.wait(self._process):  # it has closed its streams but still runs
                     self._process.terminate()
                 failed = self._process.wait() != 0
-            except BaseException:
-                _cancel(self._process)
+            except BaseException as error:
+                try:
+                    if self._attended and isinstance(error, KeyboardInterrupt):
+                        self._leave_to_target(selector)
+                finally:
+                    _cancel(self._process)
                 raise
             finally:
                 if self._relay is not None:
@@ -85,10 +97,37 @@ class StreamReader:
                     stream.close()
         return self._digest.hexdigest(), self._tail
 
-    def _read_while_running(self, selector: selectors.BaseSelector, stop: threading.Event | None) -> None:
-        """Read until all streams are at their end, or the meter has ended and nothing is left to read."""
+    def _leave_to_target(self, selector: selectors.BaseSelector) -> None:
+        """Give an attended target time to handle the signal that ends us, and pass on what it prints meanwhile.
+
+        A terminal sends Ctrl-C to the target too. The meter passes other signals on. A second signal ends the time.
+        """
+        number = received_signal()
+        if number not in (None, signal.SIGINT):
+            self._process.send_signal(number)
+        began = time.monotonic()
+        while time.monotonic() < began + _GRACE_S:
+            try:
+                self._read_while_running(selector, None, began + _GRACE_S)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=max(0.0, began + _GRACE_S - time.monotonic()))
+                return
+            except KeyboardInterrupt:
+                if time.monotonic() > began + _REPEAT_S:
+                    return
+
+    def _read_while_running(
+        self, selector: selectors.BaseSelector, stop: threading.Event | None, until: float = math.inf
+    ) -> None:
+        """Read until all streams are at their end, or the meter has ended and nothing is left to read.
+
+        Args:
+            selector: of the streams.
+            stop: cancels the run when set.
+            until: when to stop reading in any case, on the monotonic clock.
+        """
         ended = ending = False
-        while selector.get_map():
+        while selector.get_map() and time.monotonic() < until:
             if stop is not None and stop.is_set():
                 raise Stopped
             ready = selector.select(0.0 if ended else _LOOK_S if ending else self._end.within(_LOOK_S))
@@ -127,10 +166,12 @@ def _cancel(process: subprocess.Popen[bytes]) -> None:
 
     The meter leaves the first interrupt to an attended target, and acts on the second.
     """
+    if process.poll() is not None:
+        return
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=2)
+            process.wait(timeout=_GRACE_S)
             return
     process.kill()
     process.wait()

@@ -6,6 +6,7 @@ Both are repeatable whatever else the machine does, and 3 to 50 times slower tha
 from __future__ import annotations
 
 import contextlib
+import platform
 import re
 import shutil
 import subprocess
@@ -20,7 +21,8 @@ from heapwright.files import scratch_folder
 from heapwright.measure.process_group import wait_group
 
 # Massif's own memory on amd64 (native/meter/massif.h): its preloaded library, which a static program does not load,
-# and the page below the first stack pointer.
+# and the page below the first stack pointer, which only amd64 has. On other machines the library may differ by some
+# pages.
 _PRELOADED_BYTES = 36_864
 _RED_ZONE_BYTES = 4_096
 # With fewer snapshots Massif skips growth between two of them. 1,000 is the most that it accepts.
@@ -169,16 +171,20 @@ def massif_peak(
     if not heaps:
         raise HeapwrightError(f"Massif reported nothing for {command[0]}", "does it run under valgrind?")
     program = re.search(r"^cmd: (\S+)", text, re.M)
-    own = _RED_ZONE_BYTES + (_PRELOADED_BYTES if program is None or _is_dynamic(program[1]) else 0)
+    own = _massifs_own_bytes(program[1] if program else "")
     return float(max(heaps) - own) if ended.status == status else None
 
 
-def _is_dynamic(program: str) -> bool:
-    """Return whether a program has a loader; True if that cannot be read."""
+def _massifs_own_bytes(program: str) -> int:
+    """Return how much of a program's peak is Massif's own, in bytes.
+
+    Args:
+        program: its name or path. If it cannot be read, it counts as a dynamic program of this machine.
+    """
+    static, has_red_zone = False, platform.machine() == "x86_64"
     path = shutil.which(program)
-    if path is None:
-        return True
-    try:
-        return not read_file(Path(path)).static
-    except HeapwrightError:
-        return True
+    if path is not None:
+        with contextlib.suppress(HeapwrightError):
+            image = read_file(Path(path))
+            static, has_red_zone = image.static, image.machine == "EM_X86_64"
+    return (0 if static else _PRELOADED_BYTES) + (_RED_ZONE_BYTES if has_red_zone else 0)

@@ -55,6 +55,21 @@ TEST(Synth, KeepsThePeakAndTheCounts) {
   }
 }
 
+// A damaged model may begin more lifetimes than its window has ticks.
+TEST(Synth, NeedsMemoryForAllLifetimesOfAWindow) {
+  constexpr double kLifetimes = 1ULL << 40U;
+  Model brief;
+  brief.windows.resize(1);
+  brief.windows[0].ticks = 1;
+  brief.windows[0].rows.resize(1);
+  brief.windows[0].rows[0].brief[0] = 1ULL << 40U;
+  EXPECT_GT(memory_needed(brief), kLifetimes);
+  Model old = brief;
+  old.windows[0].rows[0].brief[0] = 0;
+  old.windows[0].rows[0].old[0] = 1ULL << 40U;
+  EXPECT_GT(memory_needed(old), kLifetimes);
+}
+
 // A sawtooth far finer than the windows: each tooth is built up and freed at once.
 TEST(Synth, KeepsPeaksWithinWindows) {
   std::vector<Event> events;
