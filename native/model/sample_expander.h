@@ -85,7 +85,7 @@ class SampleExpander : public trace::EventSource {
   void end_thread(std::uint32_t thread, std::uint64_t time);
   void advance(Thread& thread, std::int64_t ticks);
   void catch_up(std::uint32_t thread, std::int64_t behind, std::uint64_t time);
-  void fill(std::uint32_t thread, std::uint64_t time);
+  void fill(std::uint32_t number, std::uint64_t time);
   void free_due(Deadlines& frees, std::uint64_t until, std::uint32_t thread, std::uint64_t time);
   void run_frees(std::uint32_t thread, std::uint64_t time);
   void finish();

@@ -321,7 +321,8 @@ void SampleExpander::catch_up(std::uint32_t number, std::int64_t behind, std::ui
 }
 
 // Makes a tick that changes nothing: an object that is freed at once.
-void SampleExpander::fill(std::uint32_t thread, std::uint64_t time) {
+void SampleExpander::fill(std::uint32_t number, std::uint64_t time) {
+  const std::uint32_t thread = running(number, number);
   ++threads_[thread].ticks;
   const std::uint64_t object = objects_++;
   put({.kind = Kind::kMalloc, .object = object, .size = filler_}, thread, time);

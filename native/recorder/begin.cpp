@@ -75,6 +75,28 @@ bool ticks_agree() {
 #endif
 }
 
+// Notes in the raw file at a path, if it is this process's, that its recording ended by exec, and not
+// because the process was killed. A process with the same id may have made it: ids are used again, and
+// each container has its own.
+void end_replaced(const char* path) {
+  const int file = sys::open_file(path, O_RDWR);
+  if (file < 0) {
+    return;
+  }
+  const auto read = [file](auto& value, std::size_t where) {
+    return syscall(SYS_pread64, file, &value, sizeof(value), static_cast<off_t>(where)) ==
+           static_cast<long>(sizeof(value));
+  };
+  std::uint64_t start = 0;
+  Ending ending{};
+  if (read(start, offsetof(FileHeader, process_start)) && start == sys::process_start() &&
+      read(ending, offsetof(FileHeader, ending)) && ending == Ending::kRunning) {
+    ending = Ending::kReplaced;
+    sys::write_at(file, &ending, sizeof(ending), offsetof(FileHeader, ending));
+  }
+  sys::close_file(file);
+}
+
 // Makes the file PID-K.raw with the first free number K. A process that calls exec has several
 // recordings, with K from 0. Returns a descriptor, or -1 with errno set.
 int make_file(Session& into, int pid) {
@@ -83,24 +105,21 @@ int make_file(Session& into, int pid) {
     const int file = sys::open_file(into.path, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (file >= 0 || errno != EEXIST) {
       if (file >= 0 && k > 0) {
-        // The recording before this one ended by exec, and not because the process was killed.
         char before[sizeof(into.path)];
         (void)std::snprintf(before, sizeof(before), "%s/%d-%u.raw", folder, pid, k - 1);
-        const int other = sys::open_file(before, O_RDWR);
-        Ending ending{};
-        constexpr auto kWhere = static_cast<off_t>(offsetof(FileHeader, ending));
-        if (other >= 0 && syscall(SYS_pread64, other, &ending, sizeof(ending), kWhere) == sizeof(ending) &&
-            ending == Ending::kRunning) {
-          ending = Ending::kReplaced;
-          sys::write_at(other, &ending, sizeof(ending), kWhere);
-        }
-        if (other >= 0) {
-          sys::close_file(other);
-        }
+        end_replaced(before);
       }
       return file;
     }
   }
+}
+
+// Whether `heapwright record` has made the folder (src/heapwright/trace/raw_files.py). It removes the
+// folder when it has packed the raw files, and processes that it left running may start others.
+bool is_own_folder() {
+  constexpr char kSuffix[] = ".recording";
+  const std::size_t length = std::strlen(folder);
+  return length >= sizeof(kSuffix) && std::strcmp(folder + length - (sizeof(kSuffix) - 1), kSuffix) == 0;
 }
 
 void fill_header(FileHeader& h, int pid, bool forked) {
@@ -117,6 +136,7 @@ void fill_header(FileHeader& h, int pid, bool forked) {
   h.forked = forked ? 1 : 0;
   h.sample = kSampling ? sampling.rate : 0;
   h.windowed = sampling.windowed ? 1 : 0;
+  h.process_start = sys::process_start();
   std::memcpy(h.allocator, allocator_name, sizeof(h.allocator));
   if (readlink("/proc/self/exe", h.executable, sizeof(h.executable) - 1) < 0) {
     h.executable[0] = 0;
@@ -200,7 +220,10 @@ bool begin_file(Session& into, bool forked) {
     header = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   }
   if (header == MAP_FAILED) {
-    print_error("nothing is recorded of this process: its file cannot be made", error != 0 ? error : errno);
+    const int why = error != 0 ? error : errno;
+    if (why != ENOENT || !(forked || is_own_folder())) {
+      print_error("nothing is recorded of this process: its file cannot be made", why);
+    }
     if (file >= 0) {
       sys::close_file(file);
       unlink(into.path);
@@ -213,6 +236,7 @@ bool begin_file(Session& into, bool forked) {
   last_file_status = is;
   into.device = is.st_dev;
   into.inode = is.st_ino;
+  into.linked = is.st_nlink != 0;
   into.header = static_cast<FileHeader*>(header);
   into.window.store(sampling.windowed ? WindowState::kBefore : WindowState::kNone, std::memory_order_relaxed);
   if (kSampling && !set_bound(into, sampling.max_bytes)) {

@@ -24,12 +24,17 @@ struct Block {
   bool reused = false;
 };
 
-// Returns a descriptor of the raw file, or -1. The program may have closed ours, or opened another
-// file under its number; then the file is opened again.
+// Returns a descriptor of the raw file, or -1 with errno set, to kFileRemoved if the file was removed.
+// The program may have closed ours, or opened another file under its number; then the file is opened
+// again.
 int current_file() {
   const int file = session->file.load(std::memory_order_relaxed);
   struct stat is{};
   if (file >= 0 && fstat(file, &is) == 0 && is.st_dev == session->device && is.st_ino == session->inode) {
+    if (session->linked && is.st_nlink == 0) {
+      errno = kFileRemoved;
+      return -1;
+    }
     return file;
   }
   const int again = move_to_high_descriptor(sys::open_file(session->path, O_RDWR));

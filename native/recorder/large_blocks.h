@@ -3,8 +3,9 @@
 // touched all of it would need more memory.
 //
 // The table has a fixed size and no locks. A thread takes an entry by exchanging its address. The
-// block in an entry is valid for the threads that allocate and free the block, because the free
-// comes after the allocation. A block for which no entry is free is not in the table.
+// size in an entry is visible to the thread that frees the block, because its free happens after the
+// allocation. So that thread removes the entry by a plain store. A block for which no entry is free
+// is not in the table.
 #pragma once
 
 #include <atomic>

@@ -50,7 +50,7 @@ void record_call(ThreadState& self, const Call& call) {
   const std::uint64_t now = clock_now<true>();
   advance_clock(*writer, now);
   if (now >= writer->read_memory_at) {
-    sample_resident(*writer, now);
+    read_resident(*writer, now);
   }
   put_call(*writer, call);
 }

@@ -49,17 +49,17 @@ void record_other(ThreadState& self, Other what, std::uint64_t value);
 // borrow_writer  record through a borrowed writer, see on_alloc_slow
 void record_realloc_failed(ThreadState& self, bool freed, bool borrow_writer);
 
-// Sets the thread's location to kRecorder for a scope, so that a signal handler knows that it
-// interrupts the recorder.
-class InRecorder {
+// Sets the thread's location for a scope.
+template <Location kLocation>
+class InLocation {
  public:
-  [[gnu::always_inline]] explicit InRecorder(ThreadState& self) : self_(self), before_(self.location) {
-    self.location = Location::kRecorder;
+  [[gnu::always_inline]] explicit InLocation(ThreadState& self) : self_(self), before_(self.location) {
+    self.location = kLocation;
     compiler_barrier();
   }
-  InRecorder(const InRecorder&) = delete;
-  InRecorder& operator=(const InRecorder&) = delete;
-  [[gnu::always_inline]] ~InRecorder() {
+  InLocation(const InLocation&) = delete;
+  InLocation& operator=(const InLocation&) = delete;
+  [[gnu::always_inline]] ~InLocation() {
     compiler_barrier();
     self_.location = before_;
   }
@@ -68,25 +68,9 @@ class InRecorder {
   ThreadState& self_;
   Location before_;
 };
-
-// Sets the thread's location to kAllocator for a scope.
-class InAllocator {
- public:
-  [[gnu::always_inline]] explicit InAllocator(ThreadState& self) : self_(self), before_(self.location) {
-    self.location = Location::kAllocator;
-    compiler_barrier();
-  }
-  InAllocator(const InAllocator&) = delete;
-  InAllocator& operator=(const InAllocator&) = delete;
-  [[gnu::always_inline]] ~InAllocator() {
-    compiler_barrier();
-    self_.location = before_;
-  }
-
- private:
-  ThreadState& self_;
-  Location before_;
-};
+// So that a signal handler knows that it interrupts the recorder.
+using InRecorder = InLocation<Location::kRecorder>;
+using InAllocator = InLocation<Location::kAllocator>;
 
 // Sets a writer's clock to `now`. After a pause of more than kPause it also records how long the
 // thread waited for a processor.
@@ -123,7 +107,7 @@ template <bool has_size>
       const std::uint64_t now = clock_now<false>();
       advance_clock(*writer, now);
       if (now >= writer->read_memory_at) {
-        sample_resident(*writer, now);
+        read_resident(*writer, now);
       }
     }
     put_event<has_size>(*writer, kind, address, size);
@@ -135,7 +119,7 @@ template <bool has_size>
   }
   if (HEAPWRIGHT_UNLIKELY(now >= writer->read_memory_at)) {
     put_clock(*writer, now);
-    sample_resident(*writer, now);
+    read_resident(*writer, now);
   }
   put_stamped<has_size>(*writer, kind, address, size, now);
 }

@@ -8,8 +8,8 @@ namespace heapwright::recorder {
 
 namespace {
 
-constexpr std::uint64_t kSampleEvery =
-    10'000'000;  // nanoseconds; the interval starts at 1/100 of it and doubles
+// Nanoseconds; the interval starts at 1/100 of it and doubles.
+constexpr std::uint64_t kReadEvery = 10'000'000;
 
 // Converts nanoseconds into units of the clock.
 std::uint64_t units(std::uint64_t ns) {
@@ -36,7 +36,7 @@ void put_heap_size(Writer& writer, std::uint64_t resident, bool last) {
   const std::uint64_t before = session->measured_resident.load(std::memory_order_relaxed);
   const bool first_of_fork = next == 0 && session->header->forked != 0;
   if (next == 0) {
-    next = session->header->first_ns + kSampleEvery;
+    next = session->header->first_ns + kReadEvery;
   }
   if (!last && !first_of_fork && (begin < next || resident < before + before / 50)) {
     return;
@@ -61,7 +61,7 @@ void update_clock_pair() {
 }
 
 void begin_readings() {
-  session->memory_reading_interval.store(units(kSampleEvery / 100), std::memory_order_relaxed);
+  session->memory_reading_interval.store(units(kReadEvery / 100), std::memory_order_relaxed);
 }
 
 void put_resident(Writer& writer, bool last) {
@@ -92,39 +92,40 @@ void put_resident(Writer& writer, bool last) {
   put_other(writer, Other::kResident, resident.all);
 }
 
-void sample_resident(Writer& writer, std::uint64_t now) {
-  std::uint64_t next = session->next_memory_reading.load(std::memory_order_relaxed);
-  if (now < next) {
-    writer.read_memory_at = next;
-    return;
-  }
-  const std::uint64_t interval = session->memory_reading_interval.load(std::memory_order_relaxed);
-  if (!session->next_memory_reading.compare_exchange_strong(next, now + interval,
-                                                            std::memory_order_relaxed)) {
-    writer.read_memory_at = next;
-    return;
-  }
-  writer.read_memory_at = now + interval;
-  const sys::KeepErrno keep;
-  update_clock_pair();
-  const std::uint64_t max_interval = units(kSampleEvery);
-  session->memory_reading_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
-                                         std::memory_order_relaxed);
-  put_resident(writer, false);
-}
+namespace {
 
-void sample_resident_by_level(ThreadState& self, std::uint64_t now) {
-  std::uint64_t next = session->next_memory_reading.load(std::memory_order_relaxed);
+// Claims the reading that is due at `now` for this thread. Returns false if none is due, or if another
+// thread takes it. `next` gets the time of the next reading. Times are in units of the clock.
+bool claim_reading(std::uint64_t now, std::uint64_t& next) {
+  next = session->next_memory_reading.load(std::memory_order_relaxed);
   const std::uint64_t interval = session->memory_reading_interval.load(std::memory_order_relaxed);
   if (now < next || !session->next_memory_reading.compare_exchange_strong(next, now + interval,
                                                                           std::memory_order_relaxed)) {
-    return;
+    return false;
   }
-  const sys::KeepErrno keep;
+  next = now + interval;
   update_clock_pair();
-  const std::uint64_t max_interval = units(kSampleEvery);
+  const std::uint64_t max_interval = units(kReadEvery);
   session->memory_reading_interval.store(2 * interval < max_interval ? 2 * interval : max_interval,
                                          std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace
+
+void read_resident(Writer& writer, std::uint64_t now) {
+  const sys::KeepErrno keep;
+  if (claim_reading(now, writer.read_memory_at)) {
+    put_resident(writer, false);
+  }
+}
+
+void read_resident_by_level(ThreadState& self, std::uint64_t now) {
+  const sys::KeepErrno keep;
+  std::uint64_t next = 0;
+  if (!claim_reading(now, next)) {
+    return;
+  }
   // In a bounded file, every second reading has the lowest level, every second one of the others
   // the next one …: levels that are dropped because the file is full thin the readings evenly. Else
   // none is dropped.

@@ -115,7 +115,7 @@ template <class F>
   count_large(size);
   ThreadState& self = self_state;
   const bool from_program = self.location == Location::kProgram;
-  const int level = size == 0 ? -1 : choose(sample_self, size);
+  int level = size == 0 ? -1 : choose(sample_self, size);
   ChosenObject before;
   const bool was_chosen = may_be_chosen(block) && end_chosen(self, Tag::kFree, block, before);
   void* moved = nullptr;
@@ -126,6 +126,9 @@ template <class F>
     moved = real_call();
   }
   const sys::KeepErrno keep;
+  if (size == 0 && moved != nullptr) {  // a block of size 0; other allocators only free
+    level = is_fast(0) ? -1 : choose(sample_self, 0);
+  }
   const InRecorder in_recorder(self);
   if (moved == nullptr && size != 0) {
     count_failure();

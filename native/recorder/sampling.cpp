@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <utility>
 
 #include "blocks.h"
 #include "real.h"
@@ -187,7 +188,7 @@ void record_object(ThreadState& self, const Call& call) {
   const std::uint64_t now = clock_now<true>();
   record_at_level(self, call, now);
   if (HEAPWRIGHT_UNLIKELY(now >= session->next_memory_reading.load(std::memory_order_relaxed))) {
-    sample_resident_by_level(self, now);
+    read_resident_by_level(self, now);
   }
 }
 
@@ -199,6 +200,8 @@ int choose(SampleThread& thread, std::size_t size) {
     thread.random = (clock_now<false>() * 0x9e3779b97f4a7c15U ^ place << 16) | 1;  // 0: not begun
     (void)uniform(thread);
     draw_countdown(thread, lowest_level(), 1);  // this request, which is the first draw, was counted already
+    thread.in_window = !sampling.windowed || (recording() && window_open());
+    watch_thread_exit(self_state);
   }
   if (is_over()) {
     stop_countdown(thread);
@@ -273,13 +276,30 @@ void on_possible_free(ThreadState& self, Tag kind, const void* block) {
   (void)end_chosen(self, kind, block, object);
 }
 
+SampleThread begin_fork() { return std::exchange(sample_self, SampleThread{}); }
+
+void end_fork(const SampleThread& before) {
+  const SampleThread meanwhile = std::exchange(sample_self, before);
+  sample_self.left -= static_cast<std::int64_t>(meanwhile.ticks());  // of fork handlers
+  sample_self.top_level = std::max(before.top_level, meanwhile.top_level);
+  sample_self.uncounted += meanwhile.uncounted;
+}
+
 void record_thread_end(ThreadState& self) {
-  if (!recording() || !window_open() || self.thread == kNoThread) {
+  if (!recording() || !window_open()) {
     return;
   }
-  Writer* const writer = borrow_at_level(self, sample_self.top_level, clock_now<true>());
+  const SampleThread& thread = sample_self;
+  if (thread.in_window) {
+    const std::uint32_t place = self.thread == kNoThread ? 0 : 1 + thread.top_level;
+    session->header->ended_ticks[place].fetch_add(thread.ticks(), std::memory_order_relaxed);
+  }
+  if (self.thread == kNoThread) {
+    return;
+  }
+  Writer* const writer = borrow_at_level(self, thread.top_level, clock_now<true>());
   if (writer != nullptr) {
-    put_other(*writer, Other::kTicks, sample_self.ticks());
+    put_other(*writer, Other::kTicks, thread.ticks());
     put_other(*writer, Other::kThreadEnd, self.thread);
     return_writer(*writer);
   }

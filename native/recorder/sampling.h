@@ -6,9 +6,8 @@
 //     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
 //
 // A realloc ends the object and begins a new one, which draws by its own size. So a buffer that has
-// grown large is chosen as surely as one that was allocated large, no object is drawn twice, and
-// the reader needs no more than the size of an object when it began. A sample has no reallocs
-// therefore.
+// grown large is chosen as surely as one that was allocated large, and no object is drawn twice. So
+// the reader needs only the size at which an object began. A sample has no realloc events.
 //
 // The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
 // further draws on the slow path. A chosen object also draws its level: it is part of the samples
@@ -29,7 +28,7 @@
 
 namespace heapwright::recorder {
 
-// What HEAPWRIGHT_RECORD_SAMPLE and its kin say.
+// What HEAPWRIGHT_RECORD_SAMPLE and the other variables of a sample say.
 struct Sampling {
   std::uint64_t rate = 1;       // N
   std::uint64_t max_bytes = 0;  // of the raw file; 0: no bound
@@ -56,12 +55,20 @@ struct SampleThread {
   std::uint32_t uncounted = 0;     // calls on chosen objects that Session::chosen_calls does not have yet
   std::uint64_t rate = 0;          // that `scale` belongs to
   double scale = 0;                // 1 / log(1 - 1/rate)
+  bool in_window = false;          // all its ticks are in the window, or there is none
   [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit SampleThread sample_self;
 
 // A request of `size` bytes and more takes the slow path, for its further draws.
 inline constexpr std::size_t kDrawBytes = 1024;
+
+// A forked child counts its own requests only, and draws by itself. Called before fork(): sets the
+// counts of this thread to zero, and returns them. Fork handlers that allocate in the child then
+// count as the child's.
+SampleThread begin_fork();
+// Called in the parent after fork(): takes back the counts that begin_fork() returned.
+void end_fork(const SampleThread& before);
 
 // Draws whether this request is chosen, after it was counted. Returns its level, or -1.
 int choose(SampleThread& thread, std::size_t size);
@@ -82,11 +89,14 @@ void on_possible_free(ThreadState& self, Tag kind, const void* block);
 // Like on_possible_free; returns whether the block was chosen, and its object as it was.
 bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& object);
 
-// Records that a thread ends, if any of its objects is in the file.
+// Adds the ticks of a thread that ends to the header. Records that it ends if it has a number in the
+// file.
 void record_thread_end(ThreadState& self);
 
 // Whether events are written now: there is no window, or it is open.
 bool window_open();
 // Lets the signal of the window, if there is one, begin and end it.
 void watch_window_signal();
+// Forgets the signals that the parent of a forked child has got.
+void reset_window_signal();
 }  // namespace heapwright::recorder

@@ -128,22 +128,12 @@ void reset_in_new_session(ThreadState& self) {
   self.ended = false;
 }
 
-void watch_thread_exit(ThreadState& self) {
-  if (has_exit_key) {
-    const Location before = self.location;
-    self.location =
-        Location::kAllocator;  // pthread_setspecific may allocate, which is no event of the program
-    pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
-    self.location = before;
-  }
-}
-
 void ensure_number(ThreadState& self) {
   if (self.thread == kNoThread) {
     self.thread = self.given != kNoThread ? self.given
                                           : session->header->threads.fetch_add(1, std::memory_order_relaxed);
     self.given = kNoThread;
-    if (kSampling && !self.ended) {
+    if (kSampling) {
       watch_thread_exit(self);
     }
   }
@@ -181,6 +171,17 @@ Writer* refill(ThreadState& self) {
   writer->waited = sys::waited_ns();
   watch_thread_exit(self);
   return has_room(*writer) ? writer : nullptr;
+}
+
+void watch_thread_exit(ThreadState& self) {
+  if (has_exit_key && !self.ended) {
+    const sys::KeepErrno keep;
+    const Location before = self.location;
+    self.location =
+        Location::kAllocator;  // pthread_setspecific may allocate, which is no event of the program
+    pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
+    self.location = before;
+  }
 }
 
 namespace {
@@ -363,7 +364,10 @@ void finish_recording(ThreadState& self) {
   if constexpr (kSampling) {
     session->chosen.each([&](std::uintptr_t address, const ChosenObject& object) {
       if (object.size >= kLarge) {
-        put_live(address, {object.size}, object.level);
+        // Only the table of large blocks has what begin_touching() said.
+        LargeBlock large = session->large.remove(reinterpret_cast<const void*>(address));
+        large.size = object.size;
+        put_live(address, large, object.level);
       }
     });
   } else {
@@ -385,7 +389,9 @@ void stop_recording(int error) {
   if (session->state.compare_exchange_strong(recording, State::kStopped, std::memory_order_acq_rel)) {
     session->header->error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
     session->header->ending.store(Ending::kStopped, std::memory_order_release);
-    print_error("recording stops here, and the program goes on", error);
+    if (error != kFileRemoved) {
+      print_error("recording stops here, and the program goes on", error);
+    }
   }
 }
 

@@ -22,6 +22,8 @@
 
 #include <sys/types.h>
 
+#include <cerrno>
+
 #include "chosen_objects.h"
 #include "clock.h"
 #include "encoder.h"
@@ -77,6 +79,7 @@ struct Session {
   std::atomic<int> file;
   dev_t device;
   ino_t inode;
+  bool linked;  // the file system said that the file had a name
   char path[4096];
   std::atomic<std::uint64_t> next_memory_reading;
   std::atomic<std::uint64_t> memory_reading_interval;
@@ -102,6 +105,8 @@ struct Session {
   std::atomic<std::uint8_t>* block_states;  // blocks.cpp
 };
 
+// The raw file was removed: `heapwright record` has packed it and no longer waits for this process.
+inline constexpr int kFileRemoved = ENOENT;
 inline constexpr std::uint32_t kNoThread = ~std::uint32_t{0};
 inline constexpr std::uint32_t kTopLevel = kLevels - 1;  // is never dropped
 
@@ -157,22 +162,25 @@ void return_writer(Writer& writer);
 Writer* borrow_for_born(std::uint32_t level, std::uint32_t thread, std::uint64_t now);
 // Records the process's resident memory, in a recording of a sample. `now` is the time, in units of
 // the clock; nothing if another thread does so meanwhile.
-void sample_resident_by_level(ThreadState& self, std::uint64_t now);
+void read_resident_by_level(ThreadState& self, std::uint64_t now);
+// Lets on_thread_exit() run when this thread exits, once the process has begun a recording.
+void watch_thread_exit(ThreadState& self);
 // Records that the thread exits, and releases its writer to other threads.
 void on_thread_exit(ThreadState& self);
 
 // Records how long the thread has waited for a processor since the last such record.
 void record_waited(Writer& writer);
 
-// Records the process's resident memory if a sample is due, and sets the time of the next check.
-void sample_resident(Writer& writer, std::uint64_t now);
+// Records the process's resident memory if a reading is due, and sets the time of the next check.
+void read_resident(Writer& writer, std::uint64_t now);
 // Counts a call that got no memory.
 void count_failure();
 // Returns the number of the phase with this name, a new one for a new name.
 std::uint32_t phase_number(const char* name);
 // Ends the recording because the process exits. Other threads may still record.
 void finish_recording(ThreadState& self);
-// Stops recording for good and prints why; the program goes on. `error` is an errno.
+// Stops recording for good and prints why; the program goes on. `error` is an errno; kFileRemoved is
+// no failure and prints nothing.
 void stop_recording(int error);
 
 }  // namespace heapwright::recorder

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <climits>
+#include <cstring>
 
 namespace heapwright::recorder::sys {
 
@@ -40,6 +41,18 @@ Resident resident_memory() {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const Numbers pages = read_numbers("/proc/self/statm");  // size, resident, shared, …
   return {.all = pages.second * page, .files = pages.third * page};
+}
+
+std::uint64_t process_start() {
+  char text[1024];
+  read_start("/proc/self/stat", text, sizeof(text));
+  const char* at = std::strrchr(text, ')');  // ends the 2nd field, the name, which may have spaces
+  constexpr int kField = 22;
+  std::uint64_t number = 0;
+  for (int field = 3; at != nullptr && field <= kField; ++field) {
+    number = next_number(at);
+  }
+  return number;
 }
 
 std::uint64_t waited_ns() { return read_numbers("/proc/thread-self/schedstat").second; }

@@ -71,6 +71,9 @@ struct Resident {
 // Returns the resident memory of this process.
 Resident resident_memory();
 
+// Returns when this process started, in clock ticks since the machine did; 0 if it is not known.
+std::uint64_t process_start();
+
 // Returns how many nanoseconds this thread has been ready to run while others ran; 0 if the kernel
 // does not say.
 std::uint64_t waited_ns();

@@ -12,8 +12,8 @@
 //
 // Giving pages back (MADV_DONTNEED) is allowed because the content of a new block is undefined. It
 // changes the program's resident memory, which the recorder measures too, and costs page faults. So the
-// first blocks of a size do it, then one of 64 (of 512 where the program fills its blocks), and all
-// together for 32 MiB and a 64th of the bytes of large blocks at most.
+// first blocks of a size do it, then one of 64 (of 512 where the program fills its blocks). All sizes
+// together give back at most 32 MiB plus 1/64 of the bytes of large blocks.
 #pragma once
 
 #include <cstddef>

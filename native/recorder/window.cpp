@@ -49,6 +49,8 @@ void watch_window_signal() {
   }
 }
 
+void reset_window_signal() { toggles.store(0, std::memory_order_relaxed); }
+
 bool window_open() {
   const WindowState state = session->window.load(std::memory_order_acquire);
   return state != WindowState::kBefore && state != WindowState::kAfter;

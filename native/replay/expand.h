@@ -15,7 +15,7 @@ namespace heapwright::replay {
 
 // Counts of the written file, and what could not be read of the trace.
 struct Expanded {
-  std::uint64_t events = 0;  // calls of malloc and its kin
+  std::uint64_t events = 0;  // calls of malloc and the other allocation functions
   std::uint64_t threads = 0;
   std::uint64_t lanes = 0;
   std::uint64_t epochs = 0;

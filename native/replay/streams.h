@@ -72,7 +72,6 @@ class Stream {
     std::vector<Word>().swap(words_);
     return written;
   }
-  bool begun() const { return begun_; }
 
  private:
   std::vector<Word> words_;

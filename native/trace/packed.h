@@ -70,10 +70,6 @@ class PackedSource : public EventSource {
  public:
   // nullptr if the end of the file is missing.
   virtual const Summary* summary() const = 0;
-  // Goes to the first block that holds events at or after `time` (nanoseconds). Events of earlier
-  // blocks are left out, so the stream may free objects whose allocation it does not contain.
-  // Returns false if the file has no index.
-  virtual bool seek(std::uint64_t time) = 0;
 };
 
 // Opens a packed trace. Returns nullptr, with one line in `error`, if it cannot be read.

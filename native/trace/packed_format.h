@@ -56,13 +56,6 @@ Bytes encode_header(const Header& header, std::uint64_t tick);
 // Returns false if the bytes are no header, the tick is 0, or the rate of the sample is impossible.
 bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick);
 
-struct IndexEntry {
-  std::uint64_t offset = 0;
-  std::uint64_t events = 0;
-  std::uint64_t objects_before = 0;
-  std::uint64_t first_tick = 0;
-};
-
 Bytes encode_done(const Summary& summary, const Loss& loss);
 // Decodes a DONE section into `summary` and `loss`. Returns false if the bytes are none.
 bool decode_done(std::string_view bytes, Summary& summary, Loss& loss);

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "block.h"
 #include "packed.h"
@@ -76,31 +75,6 @@ class Reader final : public PackedSource {
     }
     events_++;
     objects_ += is_allocation(event.kind) ? 1 : 0;
-    return true;
-  }
-
-  bool seek(std::uint64_t time) override {
-    if (index_.empty()) {
-      return false;
-    }
-    // The last block that begins at or before the time. The first event of a block may be later
-    // than its earliest one, but only by the resolution of the recorder's clock.
-    auto at =
-        std::upper_bound(index_.begin(), index_.end(), time / tick_,
-                         [](std::uint64_t tick, const IndexEntry& entry) { return tick < entry.first_tick; });
-    if (at != index_.begin()) {
-      --at;
-    }
-    if (!seek_to(at->offset)) {
-      return false;
-    }
-    ended_ = false;
-    block_ = BlockDecoder(tick_);
-    objects_ = at->objects_before;
-    events_ = 0;
-    for (auto before = index_.begin(); before != at; ++before) {
-      events_ += before->events;
-    }
     return true;
   }
 
@@ -184,7 +158,7 @@ class Reader final : public PackedSource {
     return true;
   }
 
-  // Reads the index and the summary if the file is complete, and goes back to the first block.
+  // Reads the summary, which follows the index, if the file is complete. Goes back to the first block.
   void read_trailer() {
     const std::uint64_t start = offset_;
     Bytes end(kEndSize, '\0');
@@ -193,32 +167,14 @@ class Reader final : public PackedSource {
       const auto index = ByteReader(end).fixed<std::uint64_t>();
       std::string letters;
       if (index >= start && index < size_ && seek_to(index) && read_section(letters) && letters == "INDX") {
-        read_index(bytes_, start);
         complete_ = read_section(letters) && letters == "DONE" && decode_done(bytes_, summary_, loss_);
       }
     }
     if (!complete_) {
-      index_.clear();
       summary_ = {};
       loss_ = {};
     }
     (void)seek_to(start);
-  }
-
-  void read_index(std::string_view bytes, std::uint64_t start) {
-    ByteReader reader(bytes);
-    IndexEntry entry;
-    while (reader.left() > 0) {
-      entry.offset += reader.varint();
-      entry.events = reader.varint();
-      entry.objects_before = reader.varint();
-      entry.first_tick = reader.varint();
-      if (!reader.ok() || entry.offset < start || entry.offset >= size_) {
-        index_.clear();
-        return;
-      }
-      index_.push_back(entry);
-    }
   }
 
   File file_;
@@ -234,7 +190,6 @@ class Reader final : public PackedSource {
   Header header_;
   Summary summary_;
   Loss loss_;
-  std::vector<IndexEntry> index_;
   BlockDecoder block_;
 };
 

@@ -9,11 +9,13 @@ constexpr std::uint64_t kDraw = 1024;  // bytes for each of which an object is d
 }
 
 double chance(std::uint64_t size, std::uint64_t rate) {
-  if (rate <= 1) {
-    return 1;
-  }
-  const double draws = 1 + std::floor(static_cast<double>(size) / kDraw);
-  return -std::expm1(draws * std::log1p(-1 / static_cast<double>(rate)));
+  return chance_of_draws(1 + static_cast<double>(further_draws(size)), rate);
+}
+
+std::uint64_t further_draws(std::uint64_t size) { return size / kDraw; }
+
+double chance_of_draws(double draws, std::uint64_t rate) {
+  return rate <= 1 ? 1 : -std::expm1(draws * std::log1p(-1 / static_cast<double>(rate)));
 }
 
 SampleSource::SampleSource(std::unique_ptr<EventSource> source, std::uint64_t rate, std::uint64_t seed)

@@ -17,6 +17,10 @@ namespace heapwright::trace {
 // The chance that a sample of rate `rate` has an object that is born with `size` bytes. Each KiB of
 // the object is one more draw, so large objects are in nearly every sample.
 double chance(std::uint64_t size, std::uint64_t rate);
+// The draws of an object beyond the first.
+std::uint64_t further_draws(std::uint64_t size);
+// The chance that at least one of so many draws succeeds.
+double chance_of_draws(double draws, std::uint64_t rate);
 
 // A sample of another trace. A sample of a sample is as if it were drawn from the complete trace.
 class SampleSource : public EventSource {

@@ -36,19 +36,9 @@ int usage() {
   return 2;
 }
 
-// Returns whether `count` words fit an argument line. A word in [brackets] may be left out, and a
-// word that ends with '…' stands for any number of words.
-bool fits(std::string_view arguments, std::size_t count) {
-  std::size_t min_count = 0;
-  std::size_t max_count = 0;
-  while (!arguments.empty()) {
-    const std::size_t end = std::min(arguments.find(' '), arguments.size());
-    const std::string_view word = arguments.substr(0, end);
-    max_count = word.ends_with("…") ? ~std::size_t{0} >> 1 : max_count + 1;
-    min_count += word.starts_with('[') || word == "…" ? 0 : 1;
-    arguments.remove_prefix(std::min(end + 1, arguments.size()));
-  }
-  return count >= min_count && count <= max_count;
+// Returns the number of words in an argument line.
+std::size_t count_words(std::string_view arguments) {
+  return 1 + static_cast<std::size_t>(std::count(arguments.begin(), arguments.end(), ' '));
 }
 
 }  // namespace
@@ -59,7 +49,7 @@ int main(int argc, char** argv) {
   const heapwright::trace::Words words(argv, static_cast<std::size_t>(argc));
   for (const Command& command : kCommands) {
     if (argc >= 2 && std::string_view(argv[1]) == command.name) {
-      if (!fits(command.arguments, words.size() - 2)) {
+      if (words.size() - 2 != count_words(command.arguments)) {
         (void)std::fprintf(stderr, "usage: heapwright-trace %s %s\n", command.name, command.arguments);
         return 2;
       }

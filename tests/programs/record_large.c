@@ -1,5 +1,5 @@
 /* Allocates and frees large blocks in the same memory, again and again, and fills a part of each.
- * Usage: record_large BYTES BLOCKS PERCENT */
+ * Usage: record_large BYTES BLOCKS PERCENT [keep]: the block before the last is filled, and the last stays allocated */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +11,9 @@ int main(int words, char** argv) {
   void* keeps = NULL; /* lies behind the first block, so that glibc does not give its memory back */
   for (long at = 0; at < blocks; ++at) {
     char* volatile block = malloc(bytes);
-    memset(block, 1, at == 0 ? bytes : filled);
+    memset(block, 1, at == 0 || (words > 4 && at + 2 == blocks) ? bytes : filled);
     if (keeps == NULL) keeps = malloc(16);
-    free(block);
+    if (words == 4 || at + 1 < blocks) free(block);
   }
   free(keeps);
   return 0;

@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.convert import export_wl, import_heaptrack, import_wl, recognise
 from heapwright.trace.info import read_info
-from heapwright.trace.model import PackedCounts
+from heapwright.trace.model import PackedCounts, RandMallocModel, expand_sample, synthesise
 from tests import needs
 from tests.trace.recording import Event, dump, record_told
 from tests.trace.test_pack import parse, texts
@@ -172,3 +173,41 @@ def test_a_file_of_no_known_format_is_refused(tmp_path: Path) -> None:
         done = heapwright(*words, status=status)
         assert len(done.stderr.splitlines()) == 1, done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["f"]
+
+
+def native_stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a shell script take the place of the native program."""
+    program = folder / "heapwright-trace"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("heapwright.trace.pack.native_program", lambda name: folder / name)
+
+
+def test_an_import_that_fails_while_it_is_fed_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk. The native program ends before it has read the text, so its pipe is broken."""
+    native_stand_in(tmp_path, 'echo "heapwright-trace: $2: No space left on device" >&2; exit 1', monkeypatch)
+    (tmp_path / "h.txt").write_text(TEXT + "- 10\n" * 500_000)
+    with pytest.raises(HeapwrightError) as error:
+        import_heaptrack(tmp_path / "h.txt", tmp_path / "t.hwt")
+    assert error.value.message == f"{tmp_path / 'h.txt'}: {tmp_path / 't.hwt'}: No space left on device"
+
+
+@pytest.mark.parametrize("kind", ["wl", "heaptrack", "export", "synth", "complete"])
+def test_an_interrupted_native_program_leaves_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot remove its own draft."""
+    (tmp_path / "in").write_text(TEXT)
+    model = RandMallocModel("heapwright-model", 2, 1, 1, 2, 1, 8, [(8, 1, 1)], [])
+    calls: dict[str, tuple[str, Callable[[Path], object]]] = {
+        "wl": ("$3", lambda to: import_wl(tmp_path / "in", to)),
+        "heaptrack": ("$2", lambda to: import_heaptrack(tmp_path / "in", to)),
+        "export": ("$3", lambda to: export_wl(tmp_path / "in", to)),
+        "synth": ("$5", lambda to: synthesise(model, to)),
+        "complete": ("$3", lambda to: expand_sample(tmp_path / "in", to)),
+    }
+    place, call = calls[kind]
+    native_stand_in(tmp_path, f'echo begun > "{place}.$$.part"; kill -INT $$', monkeypatch)
+    with pytest.raises(HeapwrightError, match="ended with status -2"):
+        call(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["heapwright-trace", "in"]

@@ -14,6 +14,7 @@ import pytest
 
 from heapwright.trace.info import ResidentCurve, read_info
 from heapwright.trace.pack import pack
+from heapwright.trace.process_ends import has_exited
 from heapwright.trace.program_memory import program_memory
 from heapwright.trace.record import recording_environment
 from tests import needs
@@ -67,6 +68,22 @@ def test_the_time_up_to_a_signal_counts_in_workloads(tmp_path: Path) -> None:
     done = heapwright_record("-o", "t.hwt", "--workload", "w.toml", folder=tmp_path)
     assert "the run failed" in done.stderr.decode()
     assert end_s(tmp_path / "t.hwt") >= PAUSE_S
+
+
+def test_another_process_with_the_same_id_has_not_replaced_a_killed_one(tmp_path: Path) -> None:
+    """Ids are used again, and each container has its own. Only exec keeps the time at which the process started."""
+    env = recording_environment(tmp_path, None, True, os.environ)
+    folder, preload = env.pop("HEAPWRIGHT_RECORD"), env.pop("LD_PRELOAD")
+    killed = ["perl", "-e", "kill KILL => $$"]
+    subprocess.run(killed, env={**env, "HEAPWRIGHT_RECORD": folder, "LD_PRELOAD": preload}, check=False)
+    (raw,) = tmp_path.glob("*.raw")
+    assert not has_exited(raw)
+    before = raw.read_bytes()
+    script = 'cp "$1" "$2/$$-0.raw"; export HEAPWRIGHT_RECORD="$2" LD_PRELOAD="$3"; exec perl -e 1'
+    subprocess.run(["sh", "-c", script, "sh", raw, folder, preload], env=env, check=True)
+    (second,) = tmp_path.glob("*-1.raw")
+    assert has_exited(second)
+    assert second.with_name(second.name.replace("-1.", "-0.")).read_bytes() == before
 
 
 def test_without_record_the_end_is_unknown(tmp_path: Path) -> None:

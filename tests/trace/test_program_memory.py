@@ -15,7 +15,7 @@ from heapwright.trace.info import read_info
 from heapwright.trace.pack import native_program
 from heapwright.trace.program_memory import ProgramMemory, misfit, program_memory
 from heapwright.trace.recordings import Recordings, read_recordings, recorded_workload
-from heapwright.trace.replay import Reading, Report
+from heapwright.trace.replay_report import Reading, Report
 from tests.trace.recording import heapwright_record
 
 MIB = 1 << 20

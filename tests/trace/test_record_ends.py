@@ -119,6 +119,54 @@ def test_recover_removes_raw_files_and_no_others(cases: Path, tmp_path: Path) ->
                 raw.write_bytes(content)
 
 
+def test_recover_leaves_out_files_that_were_never_begun(cases: Path, tmp_path: Path) -> None:
+    """A process was killed between the creation of its file and its header."""
+    folder = tmp_path / f".t.hwt.x{SUFFIX}"
+    folder.mkdir()
+    subprocess.run([cases, "many"], env=recording_environment(folder, None, True, os.environ), check=True)
+    (folder / "77-0.raw").touch()
+    (folder / "78-0.raw").write_bytes(bytes(64 << 10))
+    done = heapwright_record("--recover", folder, "-o", "t.hwt", "-q", folder=tmp_path)
+    assert (done.returncode, done.stderr.decode()) == (
+        0,
+        "heapwright: warning: 2 processes were killed before anything was recorded: there is no trace\n",
+    )
+    assert count_events(tmp_path / "t.hwt") > 0
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "77-0.raw").touch()
+    done = heapwright_record("--recover", folder, "-o", "u.hwt", folder=tmp_path)
+    assert done.returncode == 1
+    assert "the recordings could not be packed" in done.stderr.decode()
+
+
+def test_a_process_stops_recording_when_its_file_is_removed(cases: Path, tmp_path: Path) -> None:
+    """As after the end of the wait for a daemon. The file would fill the disk, and nobody would see it."""
+    counter, folder = tmp_path / "counter", tmp_path / f".t.hwt.x{SUFFIX}"
+    folder.mkdir()
+    env = recording_environment(folder, None, True, os.environ)
+
+    def calls() -> int:
+        return int(struct.unpack_from("<Q", counter.read_bytes())[0])
+
+    with subprocess.Popen([cases, "endless", counter], env=env, stderr=subprocess.PIPE) as process:
+        try:
+            wait_for(lambda: counter.exists() and counter.stat().st_size > 0 and calls() > 0)
+            shutil.rmtree(folder)
+            removed = calls()
+            files = [path for path in Path(f"/proc/{process.pid}/fd").iterdir() if ".raw" in str(path.readlink())]
+            wait_for(lambda: calls() > removed + 100_000)
+            sizes = [path.stat().st_blocks for path in files]
+            wait_for(lambda: calls() > removed + 1_000_000)
+            assert len(files) == 1
+            assert [path.stat().st_blocks for path in files] == sizes
+        finally:
+            process.kill()
+        assert process.communicate()[1] == b""
+    started = subprocess.run([cases, "many"], env=env, capture_output=True, check=True)
+    assert started.stderr == b"", "a process that it starts is no longer recorded"
+
+
 def test_recover_keeps_the_files_of_processes_that_run(cases: Path, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     folder = tmp_path / "raw"

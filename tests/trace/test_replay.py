@@ -18,7 +18,8 @@ import pytest
 from heapwright.allocators.registry import find_allocators, get_allocator
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.measure.meter import MeterOptions
-from heapwright.trace.replay import Reading, Report, environment, make_ready, replay_once, workload
+from heapwright.trace.replay import environment, make_ready, replay_once, workload
+from heapwright.trace.replay_report import Reading, Report, play
 from tests import needs
 from tests.command_server import SERVER, at_start
 from tests.trace.test_pack import parse
@@ -126,6 +127,22 @@ def test_mean_memory_is_over_recorded_time(tmp_path: Path) -> None:
     trace = parse(tmp_path, f"0 0 malloc 0 {64 * MIB}\n100000000 0 free 0\n1000000000 0 malloc 1 8\n")
     mean = replay(trace)["recorded_mean_rss_bytes"]
     assert 4 * MIB < mean < 12 * MIB  # touching takes tens of milliseconds, under the recorder and without it
+
+
+def test_the_reason_of_a_failed_replay_is_one_line(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    for script, why in (("echo a; echo heapwright-replay: b >&2; exit 1", "b"), ("kill -9 $$", "killed by SIGKILL")):
+        with pytest.raises(HeapwrightError) as error:
+            play(["sh", "-c", script], report)
+        assert error.value.message == why
+
+
+def test_a_reference_that_could_not_be_recorded_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk: the times of its calls would lack the recorder's."""
+    with make_ready(parse(tmp_path, "0 0 malloc 0 64\n9 0 free 0\n")) as ready:
+        monkeypatch.setattr("heapwright.trace.record.recording_environment", lambda *_: dict(os.environ))
+        with pytest.raises(HeapwrightError, match="could not be recorded"):
+            _ = ready.reference
 
 
 def test_proportional_memory_follows_resident_memory(tmp_path: Path) -> None:

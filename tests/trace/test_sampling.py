@@ -1,4 +1,4 @@
-"""`heapwright record --sample` and its kin: what a sample holds, windows, bounded files, the export."""
+"""`heapwright record --sample`, windows, bounded files and the export: what a recording of a part holds."""
 
 from __future__ import annotations
 
@@ -77,6 +77,21 @@ def test_operators_that_call_malloc_count_once(program: Build, tmp_path: Path) -
     full, one = info(tmp_path / "full.hwt"), info(tmp_path / "one.hwt")
     assert (one["allocations"], one["frees"]) == (full["allocations"], full["frees"])
     assert process["lost_events"] == 0
+
+
+def test_a_realloc_to_size_0_that_returns_a_block_counts(program: Build, tmp_path: Path) -> None:
+    library = program("zero_realloc", "-shared", "-fPIC", "-fno-builtin")
+    command: list[str | Path] = [program("zero_realloc", "-DMAIN", "-fno-builtin")]
+    record(tmp_path / "full.hwt", command, "--allocator", str(library))
+    record(tmp_path / "sample.hwt", command, "--allocator", str(library), "--sample", "8")
+    (process,) = record(tmp_path / "one.hwt", command, "--allocator", str(library), "--sample", "1")
+    full, one = info(tmp_path / "full.hwt"), info(tmp_path / "one.hwt")
+    assert (one["allocations"], one["frees"]) == (
+        full["allocations"] + full["reallocs"],
+        full["frees"] + full["reallocs"],
+    )
+    assert process["lost_events"] == 0
+    assert abs(ticks(tmp_path / "sample.hwt") - one["allocations"]) < 100
 
 
 @pytest.mark.parametrize("rate", [8, 64])
@@ -196,6 +211,17 @@ def test_large_objects_are_nearly_all_there(tmp_path: Path) -> None:
     assert len(large) >= 190
 
 
+def test_the_touched_part_of_a_block_that_is_live_at_exit(program: Build, tmp_path: Path) -> None:
+    """Its memory was used before, so its resident pages say nothing."""
+    command: list[str | Path] = [program("record_large"), "1000000", "100", "10", "keep"]
+    found = []
+    for options in ((), ("--sample", "1"), ("--sample", "64")):
+        record(tmp_path / "p.hwt", command, *options)
+        found += [int(line[4]) for line in dump(tmp_path / "p.hwt") if line[2] == "touched" and int(line[4]) > 50_000]
+    assert len(found) == 3
+    assert all(touched < 400_000 for touched in found), found
+
+
 def test_threads_and_remote_frees(program: Build, tmp_path: Path) -> None:
     (process,) = record(tmp_path / "r.hwt", [program("record_remote"), "4", "200000"], "--sample", "16")
     assert process["threads"] == 5
@@ -220,6 +246,36 @@ def test_forked_children_have_samples_of_their_own(tmp_path: Path) -> None:
     found = record(tmp_path / "f.hwt", [sys.executable, "-c", code], "--sample", "16")
     assert len(found) == 4
     assert all(process["allocations"] > 1000 and process["lost_events"] == 0 for process in found)
+
+
+def ticks(trace: Path) -> int:
+    """The requests of a process: the sum of the ticks in its sample."""
+    return sum(int(line[3]) for line in dump(trace) if line[2] == "ticks")
+
+
+def test_a_forked_child_counts_its_own_requests(program: Build, tmp_path: Path) -> None:
+    command: list[str | Path] = [program("record_forks"), "400000", "0", "3", "20000"]
+    parent, *children = record(tmp_path / "f.hwt", command, "--sample", "16")
+    assert abs(ticks(Path(parent["trace"])) - 400_000) < 1000
+    assert len(children) == 3
+    for child in children:
+        assert abs(ticks(Path(child["trace"])) - 20_000) < 1000
+        assert abs(child["allocations"] - 20_000) < 1000
+        assert abs(child["sample"]["objects"] * 16 - 20_000) < 5 * (20_000 * 16) ** 0.5
+    chosen = [
+        [line[1:] for line in dump(Path(child["trace"])) if line[2] in ("malloc", "free", "ticks")]
+        for child in children
+    ]
+    assert chosen[0] != chosen[1]
+    assert chosen[1] != chosen[2]
+
+
+def test_a_child_samples_though_the_window_of_its_parent_has_closed(program: Build, tmp_path: Path) -> None:
+    command: list[str | Path] = [program("record_forks"), "40000", "300", "2", "20000"]
+    _, *children = record(tmp_path / "f.hwt", command, "--sample", "8", "--for", "0.2")
+    assert len(children) == 2
+    for child in children:
+        assert abs(child["sample"]["objects"] * 8 - 20_000) < 5 * (20_000 * 8) ** 0.5
 
 
 @pytest.mark.long
@@ -280,13 +336,19 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
 
 
 def test_a_sample_of_short_threads_has_their_live_bytes(program: Build, tmp_path: Path) -> None:
-    """Most threads have no object in the sample: copies that fall to others must not live until the end."""
+    """Half of the threads have no object in the sample. Their requests count, and copies that fall to others must not
+    live until the end.
+    """
     short = program("detached_threads", "-pthread")
     trace, sample = tmp_path / "t.hwt", tmp_path / "s.hwt"
     heapwright("record", "-q", "-o", trace, "--", short, "4000", "1", "50")
     heapwright("record", "-q", "-o", sample, "--sample", "64", "--", short, "4000", "1", "50")
     full, found = info(trace), info(sample)
-    assert found["allocations"] > 1000
+    truth = 4000 * 50
+    assert abs(found["allocations"] - full["allocations"]) < 0.01 * truth
+    counts = [next(top["count"] for top in each["top_sizes"] if top["size"] == 100) for each in (full, found)]
+    assert counts[0] == truth
+    assert abs(counts[1] - truth) < 5 * (truth * 64) ** 0.5
     assert found["peak_live_bytes"] < full["peak_live_bytes"] + 64 * 1024
 
 
@@ -355,6 +417,7 @@ def test_folder_that_cannot_be_written_is_one_line(program: Build, tmp_path: Pat
         (("--max-size", "1M"), "is not a size of at least 4M"),
         (("--after", "soon"), "is not a time above 0"),
         (("--sample", "0"), "whole number of at least 1"),
+        (("--sample", "100000"), "at most 65,536"),
         (("--window-signal", "KILL"), "is not a signal that a program can handle"),
     ],
 )

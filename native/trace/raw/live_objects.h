@@ -41,6 +41,8 @@ struct ReadThread {
   bool started = false;  // it has made a record
   std::vector<PendingRealloc> pending;
   std::uint64_t ticks = 0;     // that were returned
+  std::uint64_t further = 0;   // draws of its objects beyond one for each tick
+  bool older = false;          // than the window
   bool before_window = false;  // it has ticks from before the window
 };
 

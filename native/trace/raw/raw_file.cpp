@@ -69,6 +69,11 @@ void RawFile::find_blocks(std::uint64_t bytes) {
       const BlockHeader none{};
       if (std::memcmp(&block, &none, sizeof(block)) != 0) {
         lost_ += std::min<std::uint64_t>(bytes - where, kBlockBytes);
+      } else if (const off_t data = lseek(file_, static_cast<off_t>(where), SEEK_DATA); data >= 0) {
+        // A file may have holes of any length.
+        index = std::max(index + 1, static_cast<std::uint64_t>(data) / kBlockBytes - 1) - 1;
+      } else if (errno == ENXIO) {
+        index = bytes / kBlockBytes;  // no data follow
       }
       continue;
     }

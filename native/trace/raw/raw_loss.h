@@ -13,7 +13,7 @@ struct RawLoss {
   std::uint64_t bytes = 0;   // that could not be decoded
   std::uint64_t blocks = 0;  // missing
   bool truncated = false;
-  std::uint64_t inherited = 0;  // RawFacts
+  std::uint64_t inherited = 0;  // frees and reallocs of memory that a forked process has from its parent
 };
 
 Loss describe_loss(const raw::FileHeader& raw, const RawLoss& lost);

@@ -13,6 +13,7 @@
 #include "record_merge.h"
 #include "touched_estimate.h"
 #include "trace/live_table.h"
+#include "unseen_ticks.h"
 
 namespace heapwright::trace {
 
@@ -24,12 +25,13 @@ using raw::Tag;
 using raw::TimedRecord;
 using raw::WriterStream;
 
-class Reader : public RawSource {
+class Reader : public EventSource {
  public:
   explicit Reader(std::unique_ptr<RawFile> file)
       : file_(std::move(file)),
         header_(read_header(file_->header())),
         clock_conversion_(file_->header()),
+        unseen_(file_->header(), header_.sample),
         records_(*file_) {
     phases_ = read_phases(file_->header(), header_.phases);
     if (header_.window_begin) {
@@ -41,7 +43,6 @@ class Reader : public RawSource {
   const Header& header() const override { return header_; }
   bool next(Event& event) override;
   Loss loss() const override;
-  RawFacts facts() const override;
 
  private:
   bool is_possible(const TimedRecord& record);
@@ -57,12 +58,14 @@ class Reader : public RawSource {
   void free_object_at(const TimedRecord& record, const ReadThread& thread);
   void put_ticks(const TimedRecord& record, ReadThread& thread);
   void begin_window();
-  void end_unfinished();
+  void put_unseen_ticks(const TimedRecord& record, const ReadThread& thread);
+  void put_end();
   void estimate_touched();
 
   std::unique_ptr<RawFile> file_;
   Header header_;
   ClockConversion clock_conversion_;
+  UnseenTicks unseen_;
   std::vector<std::uint64_t> phases_;
   raw::RecordMerge records_;
   std::deque<Event> ready_;
@@ -80,7 +83,7 @@ class Reader : public RawSource {
   std::vector<TimedRecord> born_;   // objects that were live when the window began
   bool window_begun_ = false;       // these have been returned
   std::uint64_t window_phase_ = 0;  // number of the mark behind them
-  RawFacts facts_;
+  std::uint64_t inherited_ = 0;     // calls for memory that a forked process has from its parent
 };
 
 bool Reader::next(Event& event) {
@@ -91,7 +94,7 @@ bool Reader::next(Event& event) {
         begin_window();
         continue;
       }
-      end_unfinished();
+      put_end();
       if (ready_.empty()) {
         return false;
       }
@@ -129,7 +132,8 @@ ReadThread& Reader::thread_of(const TimedRecord& record) {
   ReadThread& thread = numbered(record.thread);
   if (!thread.started) {
     thread.started = true;
-    thread.before_window = header_.window_begin && record.thread < file_->header().window_threads.load();
+    thread.older = header_.window_begin && record.thread < file_->header().window_threads.load();
+    thread.before_window = thread.older;
     emit(record, thread, {.kind = Kind::kThreadStart});
   }
   return thread;
@@ -162,10 +166,8 @@ void Reader::on_unknown_address(std::uint64_t address) {
     return;  // freed by another thread while the window began
   }
   if (file_->header().forked != 0) {
-    ++facts_.inherited;
+    ++inherited_;
   } else {
-    ++facts_.unknown_frees;
-    ++facts_.inverted;
     ++dropped_;
   }
 }
@@ -175,7 +177,6 @@ void Reader::on_unknown_address(std::uint64_t address) {
 void Reader::free_object_at(const TimedRecord& record, const ReadThread& thread) {
   const Live* const there = live_.find(record.record.address);
   if (there != nullptr) {
-    ++facts_.inverted;
     ++dropped_;
     emit(record, thread, {.kind = Kind::kFree, .object = there->object, .size = there->size});
     live_.erase(*there);
@@ -192,6 +193,7 @@ void Reader::on_alloc(const TimedRecord& record, ReadThread& thread, Kind kind) 
   const std::uint64_t size = record.record.size;
   const std::uint64_t alignment = record.alignment_log2 < 0 ? 0 : std::uint64_t{1} << record.alignment_log2;
   live_.insert({.address = record.record.address, .object = objects_, .size = size});
+  thread.further += further_draws(size);
   emit(record, thread,
        {.kind = record.alignment_log2 < 0 ? kind : Kind::kAligned,
         .object = objects_,
@@ -253,6 +255,7 @@ void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
   const std::uint64_t value = record.record.value;
   switch (record.record.other) {
     case Other::kThreadEnd:
+      put_unseen_ticks(record, thread);
       emit(record, thread, {.kind = Kind::kThreadEnd});
       threads_.erase(record.thread);  // later records with this number are of a new thread
       break;
@@ -301,10 +304,9 @@ void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
       emit(record, thread, {.kind = Kind::kUntouched, .value = value});
       break;
     case Other::kHeap:
-      emit(record, thread, {.kind = Kind::kHeap, .value = value});
-      break;
     case Other::kFiles:
-      emit(record, thread, {.kind = Kind::kFiles, .value = value});
+      emit(record, thread,
+           {.kind = record.record.other == Other::kHeap ? Kind::kHeap : Kind::kFiles, .value = value});
       break;
     case Other::kSpawn:
       emit(record, thread,
@@ -334,17 +336,20 @@ void Reader::begin_window() {
 }
 
 void Reader::put_ticks(const TimedRecord& record, ReadThread& thread) {
-  if (header_.sample == 0) {
+  if (header_.sample == 0 || record.ticks == ~std::uint64_t{0} || record.ticks <= thread.ticks) {
     return;
   }
-  std::uint64_t passed = 0;
-  if (record.ticks != ~std::uint64_t{0} && record.ticks > thread.ticks) {
-    passed = thread.before_window ? 0 : record.ticks - thread.ticks;
-    thread.before_window = false;
-    thread.ticks = record.ticks;
-  }
-  if (passed != 0) {
+  const std::uint64_t passed = record.ticks - std::exchange(thread.ticks, record.ticks);
+  if (!std::exchange(thread.before_window, false)) {
     emit(record, thread, {.kind = Kind::kTicks, .value = passed});
+  }
+}
+
+// A thread ends that is like others of which the file has nothing.
+void Reader::put_unseen_ticks(const TimedRecord& record, const ReadThread& thread) {
+  const std::uint64_t ticks = thread.older ? 0 : unseen_.take(thread.ticks, thread.further);
+  if (ticks != 0) {
+    emit(record, thread, {.kind = Kind::kTicks, .value = ticks});
   }
 }
 
@@ -387,11 +392,14 @@ void Reader::take(const TimedRecord& record) {
   last_clock_ = record.clock;
 }
 
-// Makes the last events of a process that ended without exit() and so could not record its end. They
-// are by thread 0, because the last thread may have ended.
-void Reader::end_unfinished() {
-  const bool has_exited = file_->header().ending.load() == raw::Ending::kExited;
-  if (std::exchange(ended_, true) || has_exited || threads_seen_ == 0) {
+// Makes the last events: the rest of the unseen ticks, and those of a process that ended without exit() and
+// so could not record its end. They are by thread 0, because the last thread may have ended.
+void Reader::put_end() {
+  if (const std::uint64_t rest = unseen_.take_rest(); rest != 0 && threads_seen_ != 0) {
+    ready_.push_back({.kind = Kind::kTicks, .time = last_time_, .value = rest});
+  }
+  const bool exited = file_->header().ending.load() == raw::Ending::kExited;
+  if (std::exchange(ended_, true) || exited || threads_seen_ == 0) {
     return;
   }
   const std::uint64_t passed = clock_conversion_.end_ns();
@@ -419,20 +427,12 @@ void Reader::estimate_touched() {
   }
 }
 
-RawFacts Reader::facts() const {
-  RawFacts facts = facts_;
-  facts.bytes = raw::kBlockBytes;
-  facts.reordered = records_.reordered();
-  records_.each_stream([&](const WriterStream& stream) { facts.bytes += stream.bytes(); });
-  return facts;
-}
-
 Loss Reader::loss() const {
   RawLoss lost{.events = dropped_,
                .bytes = file_->lost_bytes(),
                .blocks = 0,
                .truncated = file_->truncated(),
-               .inherited = facts_.inherited};
+               .inherited = inherited_};
   records_.each_stream([&](const WriterStream& stream) {
     lost.bytes += stream.lost_bytes();
     lost.blocks += stream.lost_blocks();
@@ -442,7 +442,7 @@ Loss Reader::loss() const {
 
 }  // namespace
 
-std::unique_ptr<RawSource> open_raw(const std::string& path, std::string& error) {
+std::unique_ptr<EventSource> open_raw(const std::string& path, std::string& error) {
   std::unique_ptr<RawFile> file = RawFile::open(path, error);
   return file == nullptr ? nullptr : std::make_unique<Reader>(std::move(file));
 }

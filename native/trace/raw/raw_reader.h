@@ -15,28 +15,8 @@
 
 namespace heapwright::trace {
 
-// Facts that only a raw file holds.
-struct RawFacts {
-  // Bytes of the file that were used.
-  std::uint64_t bytes = 0;
-  // Events in an impossible order: an address that is allocated twice, or freed before its
-  // allocation.
-  std::uint64_t inverted = 0;
-  // Events within the resolution of the clock that were put into the only possible order.
-  std::uint64_t reordered = 0;
-  // Frees and reallocs of memory that a forked process has from its parent.
-  std::uint64_t inherited = 0;
-  // Frees of addresses that were never allocated; Loss::events counts them too.
-  std::uint64_t unknown_frees = 0;
-};
-
-class RawSource : public EventSource {
- public:
-  virtual RawFacts facts() const = 0;
-};
-
 // Opens a raw file. Returns nullptr, with one line in `error`, if nothing of it can be used.
-std::unique_ptr<RawSource> open_raw(const std::string& path, std::string& error);
+std::unique_ptr<EventSource> open_raw(const std::string& path, std::string& error);
 
 // Returns whether the file begins like a raw file.
 bool is_raw(const std::string& path);

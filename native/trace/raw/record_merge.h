@@ -45,8 +45,6 @@ class RecordMerge {
           queue_.push({head.record.clock + kSlack, i});
           continue;
         }
-      } else if (head.deferred) {
-        ++reordered_;
       }
       record = head.record;
       advance(i);
@@ -55,8 +53,6 @@ class RecordMerge {
     return false;
   }
 
-  // Records within the resolution of the clock that were put into the only possible order.
-  std::uint64_t reordered() const { return reordered_; }
   // Calls visit(stream) for the stream of each writer.
   template <typename Visit>
   void each_stream(Visit visit) const {
@@ -95,7 +91,6 @@ class RecordMerge {
 
   std::vector<Head> heads_;
   std::priority_queue<QueueEntry, std::vector<QueueEntry>, std::greater<>> queue_;
-  std::uint64_t reordered_ = 0;
 };
 
 }  // namespace heapwright::raw

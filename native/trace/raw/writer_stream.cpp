@@ -66,7 +66,6 @@ bool WriterStream::next(TimedRecord& item) {
     const BlockDecoder::Result result = decoder_.next(record);
     if (result != BlockDecoder::Result::kRecord) {
       lost_bytes_ += result == BlockDecoder::Result::kCorrupt ? decoder_.unread_bytes() : 0;
-      bytes_ += decoder_.used();
       in_block_ = false;
       continue;
     }

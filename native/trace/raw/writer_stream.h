@@ -25,7 +25,6 @@ class WriterStream {
   WriterStream(const RawFile& file, std::span<const BlockLocation> blocks) : file_(&file), blocks_(blocks) {}
 
   bool next(TimedRecord& item);
-  std::uint64_t bytes() const { return bytes_; }
   std::uint64_t lost_bytes() const { return lost_bytes_; }
   std::uint64_t lost_blocks() const { return lost_blocks_; }
 
@@ -43,7 +42,6 @@ class WriterStream {
   std::uint32_t thread_ = 0;
   std::uint64_t clock_ = 0;
   TimedRecord prefixes_;  // of the next record
-  std::uint64_t bytes_ = 0;
   std::uint64_t lost_bytes_ = 0;
   std::uint64_t lost_blocks_ = 0;
 };

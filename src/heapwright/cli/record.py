@@ -87,7 +87,7 @@ def add_parser(verbs: Any) -> None:
     )
     parts = parser.add_argument_group("parts of a run")
     parts.add_argument(
-        "--sample", type=positive, metavar="N", help="record one in N small objects, and nearly all large ones"
+        "--sample", type=_rate, metavar="N", help="record one in N small objects, and nearly all large ones"
     )
     parts.add_argument(
         "--max-size",
@@ -129,6 +129,15 @@ def _size(text: str) -> int:
     value = parse_size(text)
     if value is None or value < MIN_BYTES:
         raise argparse.ArgumentTypeError(f"'{text}' is not a size of at least 4M, such as 256M")
+    return value
+
+
+def _rate(text: str) -> int:
+    from heapwright.trace.sampling import MAX_RATE
+
+    value = positive(text)
+    if value > MAX_RATE:
+        raise argparse.ArgumentTypeError(f"{text} is too thin a sample: N is at most {MAX_RATE:,}")
     return value
 
 

@@ -19,8 +19,8 @@ import msgspec
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.info import Loss
-from heapwright.trace.model import PackedCounts, run_native
-from heapwright.trace.pack import native_program, need_trace
+from heapwright.trace.model import PackedCounts
+from heapwright.trace.pack import draft_for_native, need_trace, run_native
 
 Format = Literal["wl", "heaptrack"]
 
@@ -70,7 +70,8 @@ def import_wl(path: Path, trace: Path) -> PackedCounts:
     Raises:
         HeapwrightError: nothing of the workload can be read, or the trace cannot be written.
     """
-    return msgspec.json.decode(run_native("import-wl", path, trace)[0], type=PackedCounts)
+    with draft_for_native(trace) as draft:
+        return msgspec.json.decode(run_native("import-wl", path, draft)[0], type=PackedCounts)
 
 
 def import_heaptrack(path: Path, trace: Path) -> PackedCounts:
@@ -82,21 +83,11 @@ def import_heaptrack(path: Path, trace: Path) -> PackedCounts:
     with path.open("rb") as file:
         if file.read(4) == _ZSTD:
             _zstd_program(path)  # before anything is begun
-    words: list[str | Path] = [native_program("heapwright-trace"), "import-heaptrack", trace]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as native:
-        assert native.stdin is not None
-        assert native.stdout is not None
-        assert native.stderr is not None
+    with draft_for_native(trace) as draft:
         try:
-            for piece in _text(path):
-                native.stdin.write(piece)
-            native.stdin.close()
-        except BrokenPipeError:  # the native program has ended; its stderr says why
-            pass
-        output, messages = native.stdout.read(), native.stderr.read().decode("utf-8", "replace").strip()
-    if native.returncode:
-        line = messages.splitlines()[-1] if messages else f"heapwright-trace ended with status {native.returncode}"
-        raise HeapwrightError(f"{path}: {line.removeprefix('heapwright-trace: ')}")
+            output, _ = run_native("import-heaptrack", draft, stdin=_text(path))
+        except HeapwrightError as error:
+            raise HeapwrightError(f"{path}: {error.message}", error.hint) from None
     return msgspec.json.decode(output, type=PackedCounts)
 
 
@@ -154,4 +145,5 @@ def export_wl(trace: Path, path: Path) -> ExportCounts:
         HeapwrightError: the trace cannot be read, or the file cannot be written.
     """
     need_trace(trace)
-    return msgspec.json.decode(run_native("export-wl", trace, path)[0], type=ExportCounts)
+    with draft_for_native(path) as draft:
+        return msgspec.json.decode(run_native("export-wl", trace, draft)[0], type=ExportCounts)

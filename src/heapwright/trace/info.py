@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from heapwright.errors import HeapwrightError
-from heapwright.trace.pack import native_program, need_trace
+from heapwright.trace.pack import need_trace, run_native
 
 
 class Bin(msgspec.Struct, rename={"low": "from", "high": "to"}):
@@ -193,12 +192,7 @@ def read_info(trace: Path) -> tuple[Info, dict[str, Any]]:
         HeapwrightError: nothing of the trace can be read.
     """
     need_trace(trace)
-    done = subprocess.run([native_program("heapwright-trace"), "info", trace], capture_output=True, check=False)
-    # A command line may have bytes that are not UTF-8.
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"status {done.returncode}"]
-        raise HeapwrightError(lines[-1].removeprefix("heapwright-trace: "))
-    raw: dict[str, Any] = msgspec.json.decode(done.stdout.decode("utf-8", "replace"))
+    raw: dict[str, Any] = msgspec.json.decode(run_native("info", trace)[0])
     return msgspec.convert(raw, Info), raw
 
 

@@ -7,7 +7,6 @@ module checks the types of a model, which a user may have written by hand, so th
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -16,7 +15,7 @@ import msgspec
 from heapwright import __version__
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.trace.info import Loss, SampleEstimates, nothing_in, read_info
-from heapwright.trace.pack import Packed, ask, native_program, need_trace
+from heapwright.trace.pack import Packed, ask, draft_for_native, need_trace, run_native
 from heapwright.trace.replay import Library, runtime_of
 
 SCHEMA = "heapwright-model"
@@ -124,27 +123,6 @@ class PackedCounts(msgspec.Struct):
     loss: Loss
 
 
-def run_native(*words: str | Path, stdin: bytes = b"") -> tuple[bytes, str]:
-    """Runs a sub-command of heapwright-trace.
-
-    Args:
-        words: the sub-command and its arguments.
-        stdin: its standard input.
-
-    Returns:
-        Its standard output, and the last line of its standard error, which is a warning, or empty.
-
-    Raises:
-        HeapwrightError: it failed; the message is its last line.
-    """
-    done = subprocess.run([native_program("heapwright-trace"), *words], input=stdin, capture_output=True, check=False)
-    messages = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    line = messages[-1].removeprefix("heapwright-trace: ") if messages else ""
-    if done.returncode:
-        raise HeapwrightError(line or f"heapwright-trace {words[0]} ended with status {done.returncode}")
-    return done.stdout, line
-
-
 def fit(trace: Path, kind: Kind = "windows", windows: int = 200, with_command: bool = False) -> tuple[Model, str]:
     """Fits a model to a trace.
 
@@ -238,8 +216,9 @@ def synthesise(model: Model, trace: Path, seed: int = 0, scale: float = 1.0, tim
         HeapwrightError: the model contradicts itself, or the file cannot be written.
     """
     libraries = ",".join(model.libraries) or "-"
-    words = ("synth", repr(scale), repr(time_scale), str(seed), trace, libraries)
-    text, _ = run_native(*words, stdin=msgspec.json.encode(model))
+    with draft_for_native(trace) as draft:
+        words = ("synth", repr(scale), repr(time_scale), str(seed), draft, libraries)
+        text, _ = run_native(*words, stdin=[msgspec.json.encode(model)])
     return msgspec.json.decode(text, type=PackedCounts)
 
 
@@ -267,8 +246,8 @@ def expand_sample(sample: Path, trace: Path, seed: int = 0) -> tuple[Packed, str
         HeapwrightError: nothing of the sample can be read.
     """
     need_trace(sample)
-    made, warning = ask(Packed, "complete", sample, trace, str(seed))
-    if not made.events:
-        trace.unlink(missing_ok=True)
-        raise nothing_in(sample)
+    with draft_for_native(trace) as draft:
+        made, warning = ask(Packed, "complete", sample, draft, str(seed))
+        if not made.events:
+            raise nothing_in(sample)
     return made, warning

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,6 +13,7 @@ import msgspec
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import NATIVE
+from heapwright.trace.raw_files import packing_folder
 
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
@@ -66,6 +69,39 @@ def need_trace(trace: Path) -> None:
         raise UsageError(f"the trace cannot be read: {trace}")
 
 
+def run_native(*words: str | Path, stdin: Iterable[bytes] = ()) -> tuple[str, str]:
+    """Runs a sub-command of heapwright-trace.
+
+    Args:
+        words: the sub-command and its arguments.
+        stdin: the pieces of its standard input. If it ends early, the rest is not written.
+
+    Returns:
+        Its standard output, and the last line of its standard error, which is a warning, or empty.
+
+    Raises:
+        HeapwrightError: it failed; the message is its last line.
+    """
+    command = [native_program("heapwright-trace"), *words]
+    # Without a buffer: closing a pipe never writes, so it cannot fail.
+    with subprocess.Popen(
+        command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as native:
+        assert native.stdin is not None
+        with suppress(BrokenPipeError):
+            for piece in stdin:
+                left = memoryview(piece)
+                while left:
+                    left = left[native.stdin.write(left) :]
+        output, errors = native.communicate()
+    # A command line or a path may have bytes that are not UTF-8.
+    messages = errors.decode("utf-8", "replace").strip().splitlines()
+    line = messages[-1].removeprefix("heapwright-trace: ") if messages else ""
+    if native.returncode:
+        raise HeapwrightError(line or f"heapwright-trace {words[0]} ended with status {native.returncode}")
+    return output.decode("utf-8", "replace"), line
+
+
 def ask(kind: type[_Answer], command: str, *words: str | Path) -> tuple[_Answer, str]:
     """Runs a sub-command of heapwright-trace that prints JSON.
 
@@ -78,20 +114,32 @@ def ask(kind: type[_Answer], command: str, *words: str | Path) -> tuple[_Answer,
         The answer, and a warning for the user, or an empty string.
 
     Raises:
-        HeapwrightError: it failed; the message is its last line.
+        HeapwrightError: as `run_native`.
     """
-    done = subprocess.run(
-        [native_program("heapwright-trace"), command, *words],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    messages = done.stderr.strip().splitlines()
-    line = messages[-1].removeprefix("heapwright-trace: ") if messages else ""
-    if done.returncode:
-        raise HeapwrightError(line or f"heapwright-trace {command} ended with status {done.returncode}")
-    return msgspec.json.decode(done.stdout, type=kind), line
+    text, line = run_native(command, *words)
+    return msgspec.json.decode(text, type=kind), line
+
+
+@contextmanager
+def draft_for_native(path: Path) -> Iterator[Path]:
+    """Names a file for heapwright-trace to write; renames it to `path` if the block succeeds.
+
+    It lies in a folder of its own, which also takes what a native program leaves that is interrupted.
+
+    Raises:
+        HeapwrightError: the block failed, and its message named the draft; or the file cannot be made.
+    """
+    try:
+        with packing_folder(path) as folder:
+            draft = folder / path.name
+            try:
+                yield draft
+            except HeapwrightError as error:
+                raise type(error)(error.message.replace(str(draft), str(path)), error.hint) from None
+            for made in folder.iterdir():  # an export may have a second file
+                made.replace(path.with_name(made.name))
+    except OSError as error:
+        raise HeapwrightError(f"{path}: {error.strerror}") from None
 
 
 def pack(raw: Path, trace: Path) -> tuple[Packed, str]:

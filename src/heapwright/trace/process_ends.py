@@ -24,6 +24,7 @@ _PID = 24
 _ENDING = 116
 _END_NS = 34496
 _RUNNING = 0  # Ending::kRunning
+_EXITED = 1  # Ending::kExited
 _NUMBER = struct.Struct("<Q")
 _EVENT = struct.Struct("iIII")  # struct inotify_event: watch, mask, cookie, bytes of the name behind it
 _IN_CLOSE_WRITE = 0x8
@@ -85,6 +86,12 @@ def _running_process(raw: Path) -> int:
         return 0
     pid, end_ns = (int(_NUMBER.unpack_from(start, at)[0]) for at in (_PID, _END_NS))
     return pid if start[_ENDING] == _RUNNING and end_ns == 0 else 0
+
+
+def has_exited(raw: Path) -> bool:
+    """Whether the process of a raw file has recorded everything up to its exit."""
+    with raw.open("rb") as file:
+        return file.read(_ENDING + 1)[_ENDING:] == bytes([_EXITED])
 
 
 def _write_end(raw: Path, end_ns: int) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from heapwright.trace.info import Info, ResidentCurve
 
 if TYPE_CHECKING:
-    from heapwright.trace.replay import Report
+    from heapwright.trace.replay_report import Report
 
 _NEAR_PEAK = 0.8  # readings of at least this share of the highest are compared
 _MOST_READINGS = 64

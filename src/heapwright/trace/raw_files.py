@@ -12,11 +12,12 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.files import draft_prefix
+from heapwright.terminal_text import counted, warn
 
 SUFFIX = ".recording"
 _PACKING = ".packing"
@@ -112,6 +113,18 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(opened)
+
+
+def begun_files(raws: Sequence[Path]) -> Sequence[Path]:
+    """Returns the raw files that have a header, with a warning if others have none; all files if none has one.
+
+    A process that was killed while it made its file has left one that is empty, or begins with zeros.
+    """
+    begun = [raw for raw in raws if any(_start(raw)[:8])]
+    if begun and len(begun) < len(raws):
+        left = counted(len(raws) - len(begun), "process was", "processes were")
+        warn(f"{left} killed before anything was recorded: there is no trace")
+    return begun or raws
 
 
 def process_ids(raw: Path) -> tuple[int, int]:

@@ -33,6 +33,7 @@ from heapwright.trace.pack import Packed, pack
 from heapwright.trace.process_ends import ending_now, noting_ends
 from heapwright.trace.raw_files import (
     SUFFIX,
+    begun_files,
     check_writable,
     executable,
     first_word,
@@ -336,7 +337,7 @@ def recover(
         )
     try:
         with packing_folder(trace) as packing, ending_now(raws, running):
-            drafts = [_Draft(raw, packing / f"{raw.stem}.hwt") for raw in raws]
+            drafts = [_Draft(raw, packing / f"{raw.stem}.hwt") for raw in begun_files(raws)]
             sampled = any(draft.packed.sample for draft in drafts)  # each at its own rate
             drafts.sort(key=lambda draft: -(draft.packed.requests if sampled else draft.packed.events))
             empty = not any(draft.packed.allocations for draft in drafts if not own or executable(draft.raw) != own)
@@ -433,8 +434,7 @@ def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProce
     """Renames a packed trace and returns its process."""
     raw, packed = draft.raw, draft.packed
     pid, parent = process_ids(raw)
-    raw_bytes, file = raw.stat().st_size, executable(raw)
-    program = program_name(file, first_word(raw))
+    raw_bytes, file, word = raw.stat().st_size, executable(raw), first_word(raw)
     draft.trace.replace(name)
     warning = draft.warning.removeprefix(f"{raw}: ")
     if pid in running and packed.cut_short:  # nothing has killed it
@@ -443,4 +443,4 @@ def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProce
     unseen = obstacle is not None and obstacle.certain
     if obstacle is not None and unseen:  # a script or another program has started it
         warning = f"nothing is recorded: {obstacle.reason}"
-    return RecordedProcess(name, raw_bytes, pid, parent, file, program, packed, warning, unseen)
+    return RecordedProcess(name, raw_bytes, pid, parent, file, program_name(file, word), packed, warning, unseen)

@@ -39,7 +39,7 @@ class Recording:
         kind: a complete trace, a sample of the objects, or a fitted model.
         rate: of a sample: one small object in so many is in it; otherwise 0.
         threads: number of threads of the recorded program.
-        events: calls of malloc and its kin; of a sample those of the chosen objects.
+        events: calls of malloc and the other allocation functions; of a sample those of the chosen objects.
         peak_live_bytes: the maximum of live bytes.
         allocator: the malloc that it was recorded on: a library's path, or 'glibc 2.36'; empty if unknown.
         executable: the recorded program; empty if unknown.

@@ -28,6 +28,8 @@ from heapwright.errors import HeapwrightError, UsageError, unknown
 from heapwright.files import scratch_folder
 from heapwright.trace.info import nothing_in
 from heapwright.trace.pack import ask, native_program, need_trace
+from heapwright.trace.process_ends import has_exited
+from heapwright.trace.replay_report import Reading, Report, play, read_report, why_failed
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -60,7 +62,7 @@ class Operations(msgspec.Struct):
     """Counts of an operations file, which heapwright-trace prints. Bytes and seconds.
 
     Attributes:
-        events: calls of malloc and its kin that a replay makes.
+        events: calls of malloc and the other allocation functions that a replay makes.
         threads: of the trace.
         lanes: threads that exist at the same time, at most.
         epochs: how often threads wait until all have finished an epoch.
@@ -92,62 +94,6 @@ class Operations(msgspec.Struct):
     cut_short: bool
     sample: int = 0
     allocator: str = ""
-
-
-class Reading(msgspec.Struct, array_like=True):
-    """Readings of a replay at one moment of the trace: after all earlier operations, before all later ones.
-
-    Attributes:
-        recorded_ns: recorded time since the previous reading.
-        resident_bytes: resident memory.
-        cpu_ns, wall_ns: CPU time of the process and time passed, since the first reading.
-    """
-
-    recorded_ns: int
-    resident_bytes: int
-    cpu_ns: int
-    wall_ns: int
-
-
-class Report(msgspec.Struct):
-    """The report of a replay. Bytes and seconds.
-
-    Attributes:
-        events, events_expected: calls made, and calls in the trace.
-        threads: of the trace.
-        own_rss_bytes: memory of the replayer's own tables: one private mapping, resident as a whole, which does not
-            change during the replay.
-        readings: the first is before the first call, the last after the last call.
-        start_files_bytes, end_files_bytes: resident memory in files, at the first and at the last reading.
-    """
-
-    events: int
-    events_expected: int
-    threads: int
-    own_rss_bytes: int
-    readings: list[Reading]
-    start_files_bytes: int = 0
-    end_files_bytes: int = 0
-
-    @property
-    def start_rss_bytes(self) -> int:
-        """Resident memory before the first call: own tables, image, and the allocator after its start."""
-        return self.readings[0].resident_bytes
-
-    @property
-    def outside_bytes(self) -> int:
-        """Resident memory that is neither the allocator's nor the replayer's tables: files, stack and data."""
-        return self.start_rss_bytes - self.start_files_bytes - self.own_rss_bytes + self.end_files_bytes
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds that the calls took, without the start of the process."""
-        return self.readings[-1].wall_ns / 1e9
-
-    @property
-    def calls_cpu_s(self) -> float:
-        """CPU seconds of the calls, without the start of the process."""
-        return self.readings[-1].cpu_ns / 1e9
 
 
 @dataclass(frozen=True)
@@ -210,13 +156,7 @@ class ReadyTrace:
         with scratch_folder() as folder:
             report = folder / "report.json"
             words = [*command(self, report=report), "--dry"]
-            times = []
-            for _ in range(3):
-                done = subprocess.run(words, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    raise HeapwrightError(done.stderr.strip().removeprefix("heapwright-replay: "))
-                times.append(_read_report(report).calls_cpu_s)
-        return min(times)
+            return min(play(words, report).calls_cpu_s for _ in range(3))
 
     @cached_property
     def reference(self) -> list[Reading]:
@@ -234,10 +174,10 @@ class ReadyTrace:
             with suppress(HeapwrightError):  # a trace of another machine; then the C library's malloc takes its place
                 own = self.own_malloc
             env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), own]))
-            done = subprocess.run(command(self, report=report), env=env, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise HeapwrightError(done.stderr.strip().removeprefix("heapwright-replay: "))
-            return _read_report(report).readings
+            played = play(command(self, report=report), report, env)
+            if not any(has_exited(raw) for raw in Path(folder).glob("*.raw")):  # its times lack the recorder's
+                raise HeapwrightError(f"a replay could not be recorded in {self.file.parent}", "free some space there")
+            return played.readings
 
     def mean_rss(self, report: Report) -> float:
         """Returns the resident memory of a replay in bytes, averaged over the time that the program would take."""
@@ -288,17 +228,10 @@ class ReplayRun:
     @property
     def failure(self) -> str:
         """Why the replay does not count, or empty."""
-        from heapwright.measure.process_group import describe_exit_status
-
         if self.run.timed_out:
             return "timed out"
         if self.run.exit_code:
-            last_line = self.run.stderr_tail.strip().splitlines()[-1:]
-            return (
-                last_line[0].removeprefix("heapwright-replay: ")
-                if last_line
-                else describe_exit_status(self.run.exit_code)
-            )
+            return why_failed(self.run.stderr_tail, self.run.exit_code)
         return "" if self.report else "the replay wrote no report"
 
     def metrics(self, own_cpu_s: float = 0.0) -> dict[str, float | None]:
@@ -312,7 +245,7 @@ class ReplayRun:
         Resident memory is exact here, while a replay is too short for more than a few readings of PSS.
 
         Args:
-            own_cpu_s: CPU seconds of the replayer (Ready.own_cpu_s).
+            own_cpu_s: CPU seconds of the replayer (ReadyTrace.own_cpu_s).
         """
         found = dict(self.run.metrics)
         if self.report is None:
@@ -432,7 +365,7 @@ def replay_once(
     with scratch_folder() as folder:
         report = folder / "report.json"
         run = run_metered(command(ready, touch, report, real_pace), options, env=env, stop=stop)
-        read = _read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
+        read = read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
     mean, p95 = (ready.mean_rss(read), ready.p95_rss(read)) if read else (0.0, 0.0)
     return ReplayRun(dataclasses.replace(run), read, mean, p95)
 
@@ -444,7 +377,3 @@ def _beyond(value: float, own: int) -> float | None:
     milliseconds only before its tables are mapped.
     """
     return value - own if value >= own else None
-
-
-def _read_report(path: Path) -> Report:
-    return msgspec.json.decode(path.read_bytes(), type=Report)

@@ -20,7 +20,8 @@ LIBRARY = "libheapwright-sample.so"
 SETTINGS = "libheapwright-sample.conf"
 DEFAULT_RATE = 64  # of a recording with a bound and no rate
 DEFAULT_PERCENT = 3  # native/recorder/sampling.h has the same
-MIN_PERCENT = 2  # the fast path takes up to 1
+MIN_PERCENT = 2  # so much do calls on objects that are not chosen cost at most (docs/results/record.md)
+MAX_RATE = 1 << 16  # with more, a rate at the top level would not fit (native/recorder/settings.cpp)
 MIN_BYTES = 4 << 20  # a block of 64 KiB for each level of the sample
 
 

@@ -201,23 +201,6 @@ TEST_F(Packed, NonsenseIsRefused) {
   EXPECT_EQ(::access(path_.c_str(), F_OK), -1);
 }
 
-TEST_F(Packed, SeekFindsItsTime) {
-  const auto events = random_events(8, 3 * kSmallBlock, 2);
-  write(events, {}, 1, kSmallBlock);
-  (void)read();
-  const std::uint64_t wanted = events[events.size() / 2].time;
-  ASSERT_TRUE(source_->seek(wanted));
-  Event event;
-  ASSERT_TRUE(source_->next(event));
-  EXPECT_GT(event.time, 0U);
-  EXPECT_LE(event.time, wanted);
-  std::size_t left = 1;
-  for (; source_->next(event); left++) {
-  }
-  EXPECT_EQ(event, events.back());
-  EXPECT_EQ(left, 2 * kSmallBlock);
-}
-
 // A malicious block may be invalid although its check sum is right.
 TEST(Block, AnyBytesAreDecodedOrRefused) {
   BlockEncoder encoder(1);

@@ -16,7 +16,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const auto events = fuzz::read_all(*source);
-  (void)source->facts();
   const auto writer = trace::PackedWriter::create(fuzz::scratch() + "/packed", source->header(), error, 1);
   PROMISE(writer != nullptr);
   for (const trace::Event& event : events) {

@@ -14,14 +14,12 @@ namespace heapwright::trace {
 struct Read {
   std::vector<Event> events;
   Loss loss;
-  RawFacts facts;
   Header header;
 };
 
-inline Read read_bytes(const std::vector<std::uint8_t>& bytes) {
-  const recorder::TemporaryFile file(bytes);
+inline Read read_file(const std::string& path) {
   std::string error;
-  const std::unique_ptr<RawSource> source = open_raw(file.path(), error);
+  const std::unique_ptr<EventSource> source = open_raw(path, error);
   EXPECT_NE(source, nullptr) << error;
   Read read;
   Event event;
@@ -29,9 +27,12 @@ inline Read read_bytes(const std::vector<std::uint8_t>& bytes) {
     read.events.push_back(event);
   }
   read.loss = source->loss();
-  read.facts = source->facts();
   read.header = source->header();
   return read;
+}
+
+inline Read read_bytes(const std::vector<std::uint8_t>& bytes) {
+  return read_file(recorder::TemporaryFile(bytes).path());
 }
 
 inline Read read_built(const recorder::RawBuilder& builder) { return read_bytes(builder.bytes()); }

@@ -1,0 +1,59 @@
+// Hands out the ticks of threads that a sample has no object of (docs/trace-format.md).
+//
+// The file's header has their sum, but neither the threads nor the times. They are like those ended
+// threads of which the sample has objects: of threads with t draws, a sample of rate N has a share
+//
+//     q = 1 - (1 - 1/N)^t
+//
+// So each ended thread in the file gets (1 - q) / q times its own ticks more, until the sum is used up.
+// The rest belongs to the end of the trace.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "raw_format/format.h"
+#include "trace/sample.h"
+
+namespace heapwright::trace {
+
+class UnseenTicks {
+ public:
+  UnseenTicks(const raw::FileHeader& header, std::uint64_t rate) : rate_(rate) {
+    const std::uint64_t level = std::min<std::uint64_t>(header.min_level.load(), raw::kLevels);
+    for (std::uint64_t i = 0; rate > 1 && i <= level; ++i) {
+      left_ += std::min(header.ended_ticks[i].load(), kMax - left_);
+    }
+  }
+
+  // Returns the ticks that a thread stands for beside its own.
+  //
+  // ticks    of the thread, from its start to its end
+  // further  draws of its objects in the sample beyond one for each tick
+  std::uint64_t take(std::uint64_t ticks, std::uint64_t further) {
+    if (left_ == 0 || ticks == 0) {
+      return 0;
+    }
+    const double seen = chance_of_draws(static_cast<double>(ticks) + static_cast<double>(further), rate_);
+    rounding_ += static_cast<double>(ticks) * (1 - seen) / seen;
+    const double whole = std::min(std::floor(rounding_), static_cast<double>(left_));
+    rounding_ -= whole;
+    const auto taken = std::min(static_cast<std::uint64_t>(whole), left_);
+    left_ -= taken;
+    return taken;
+  }
+
+  // Returns the ticks that no thread has taken.
+  std::uint64_t take_rest() { return std::exchange(left_, 0); }
+
+ private:
+  static constexpr std::uint64_t kMax = std::uint64_t{1} << 62;  // more is damage
+
+  std::uint64_t rate_;
+  std::uint64_t left_ = 0;
+  double rounding_ = 0;
+};
+
+}  // namespace heapwright::trace
