@@ -411,43 +411,6 @@ def test_inspect_asks_the_compiler_what_it_would_link(heapwright: Heapwright) ->
     assert "compile first" in heapwright("inspect", "--", "g++", "plain.cpp").err
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "says"),
-    [
-        ((), 2, "there is nothing to inspect"),
-        (("/etc/passwd",), 1, "is not an ELF file, but text"),
-        (("/no/such",), 2, "/no/such: No such file"),
-        (("plain.cpp", "--", "g++"), 2, "cannot both be given"),
-    ],
-)
-def test_inspect_refuses_bad_input_in_one_line(
-    heapwright: Heapwright, words: tuple[str, ...], status: int, says: str
-) -> None:
-    done = heapwright("inspect", *words)
-    assert (done.status, done.err.count("\n")) == (status, 1)
-    assert says in done.err
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--allocator", "nonsense", "--", "g++", "x.o"), "unknown allocator 'nonsense'"),
-        (("--study", "none.study", "--", "g++", "x.o"), "none.study"),
-        (("--pick", "time", "--", "g++", "x.o"), "--pick needs --study"),
-        (("--options", "keep=1,foo=1", "--", "g++", "x.o"), "--options: not understood: 'foo=1' (known are limit=SIZE"),
-        (("--options", "keep=x", "--", "g++", "x.o"), "--options: not understood: 'keep=x'"),
-        (("--allocator", "glibc", "--secure", "--", "g++", "x.o"), "only exgen and reaper have a hardened build"),
-        (("--allocator", "glibc", "--options", "keep=1", "--", "g++", "x.o"), "can have options built in"),
-        ((), "there is no command"),
-    ],
-)
-def test_link_refuses_bad_input_in_one_line(heapwright: Heapwright, words: tuple[str, ...], says: str) -> None:
-    done = heapwright("link", *words)
-    assert done.status in (1, 2)
-    assert done.err.count("\n") == 1
-    assert says in done.err
-
-
 def test_programs_of_this_machine_are_judged_correctly(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """A few that are everywhere; the whole table: docs/results/inspect.md."""
     assert judged(heapwright, "/bin/cat")["verdict"] == "single"

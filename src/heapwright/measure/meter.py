@@ -364,7 +364,7 @@ def _launch_in_container(
 def _meter_failure(code: int, tail: bytes, in_container: bool) -> HeapwrightError:
     """Return the error of a meter that failed.
 
-    The message is what the meter or the container's client said last. A meter that a signal ended has not said why.
+    The message is the last line of the meter or of the container's client. A meter that a signal ended gave no reason.
 
     Args:
         code: its return code; below 0 for a signal.

@@ -22,7 +22,7 @@ from heapwright.measure.stderr_relay import StderrRelay
 
 _STDERR_TAIL = 4096  # bytes
 _LOOK_S = 0.1  # between two looks at the meter, at `stop` and at the clock
-_GRACE_S = 2.0  # for what a signal should end
+_GRACE_S = 2.0  # for a process to end after a signal
 _REPEAT_S = 0.2  # timeout(1) sends its signal twice: to its child, and to its group
 
 
@@ -98,7 +98,7 @@ class StreamReader:
         return self._digest.hexdigest(), self._tail
 
     def _leave_to_target(self, selector: selectors.BaseSelector) -> None:
-        """Give an attended target time to handle the signal that ends us, and pass on what it prints meanwhile.
+        """Give an attended target time to handle the signal that ends us, and pass on its output meanwhile.
 
         A terminal sends Ctrl-C to the target too. The meter passes other signals on. A second signal ends the time.
         """

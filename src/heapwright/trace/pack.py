@@ -124,7 +124,7 @@ def ask(kind: type[_Answer], command: str, *words: str | Path) -> tuple[_Answer,
 def draft_for_native(path: Path) -> Iterator[Path]:
     """Names a file for heapwright-trace to write; renames it to `path` if the block succeeds.
 
-    It lies in a folder of its own, which also takes what a native program leaves that is interrupted.
+    It lies in a folder of its own, which also takes the files that an interrupted native program leaves.
 
     Raises:
         HeapwrightError: the block failed, and its message named the draft; or the file cannot be made.

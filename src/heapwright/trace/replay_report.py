@@ -1,4 +1,4 @@
-"""Reads what a replay reports of itself: its calls, and readings of its memory and its times."""
+"""Reads the report of a replay on itself: its calls, and readings of its memory and its times."""
 
 from __future__ import annotations
 
