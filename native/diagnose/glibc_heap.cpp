@@ -79,7 +79,8 @@ class ArenaReader {
       const std::uint64_t size = (i + 2) * 16;
       auto chunk = memory_.word(layout_.fastbins(arena.address) + 8 * i);
       while (chunk && *chunk != 0) {
-        if (!is_fast(*chunk, size) || ++steps > arena.system / kMinChunk ||
+        ++steps;
+        if (!is_fast(*chunk, size) || steps > arena.system / kMinChunk ||
             (steps % kStepsToClock == 0 && late())) {
           return false;
         }

@@ -114,7 +114,6 @@ class Watcher {
   void forget_threads(pid_t process);
   static PssSampler::Moment moment_of(Process& state, const CallArguments& call);
   std::optional<Rollup> read_memory(pid_t task, TreeBreakdown& tree) const;
-  void add_memory(std::optional<Rollup>& sum, const std::optional<Rollup>& one, const char* what);
   void read_pss(double time, PssSampler::Moment moment);
   void read_huge(double time, bool exiting);
   void look_at_group(double time);

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,24 @@ constexpr double kPollScanShare = 25;
 constexpr double kCountShare = 1000;
 constexpr double kRefreshShare = 400;
 constexpr double kGroupShare = 500;
+
+// Adds the memory of a process to the tree's, which is dropped with a warning if the process is there
+// but could not be read (errno says why).
+//
+// sum       of the tree; nullopt once it has been dropped
+// one       of the process
+// what      the figures, and their verb, for the warning
+// warnings  gets it
+void add_memory(std::optional<Rollup>& sum, const std::optional<Rollup>& one, const char* what,
+                std::set<std::string>& warnings) {
+  if (one && sum) {
+    *sum += *one;
+  } else if (!one && errno != ESRCH && errno != ENOENT) {
+    warnings.insert(std::string(what) +
+                    " the time in which a process could not be read: " + std::strerror(errno));
+    sum.reset();
+  }
+}
 
 }  // namespace
 
@@ -100,22 +121,6 @@ std::optional<Rollup> Watcher::read_memory(pid_t task, TreeBreakdown& tree) cons
   return memory;
 }
 
-// Adds the memory of a process to the tree's, which is dropped with a warning if the process is there
-// but could not be read (errno says why).
-//
-// sum   of the tree; nullopt once it has been dropped
-// one   of the process
-// what  the figures, and their verb, for the warning
-void Watcher::add_memory(std::optional<Rollup>& sum, const std::optional<Rollup>& one, const char* what) {
-  if (one && sum) {
-    *sum += *one;
-  } else if (!one && errno != ESRCH && errno != ENOENT) {
-    warnings_.insert(std::string(what) +
-                     " the time in which a process could not be read: " + std::strerror(errno));
-    sum.reset();
-  }
-}
-
 // Reads the proportional set sizes of all processes if a reading is due.
 void Watcher::read_pss(double time, PssSampler::Moment moment) {
   if (pss_) {
@@ -133,7 +138,7 @@ void Watcher::read_pss(double time, PssSampler::Moment moment) {
     if (state.uncounted || state.ending) {
       continue;
     }
-    add_memory(sum, read_memory(state.task, tree), "proportional memory leaves out");
+    add_memory(sum, read_memory(state.task, tree), "proportional memory leaves out", warnings_);
   }
   if (sum && sum->rss == 0) {
     sum.reset();
@@ -160,7 +165,7 @@ void Watcher::read_huge(double time, bool exiting) {
     if (state.uncounted || state.ending) {
       continue;
     }
-    add_memory(sum, read_rollup(state.task), "huge pages leave out");
+    add_memory(sum, read_rollup(state.task), "huge pages leave out", warnings_);
   }
   huge_.spend(time, cpu_now() - began, ledger_.total().rss);
   if (sum && sum->rss > 0) {
