@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.records import StoredRun
-from heapwright.interleaving.stats import ALPHA, log_ratio, signed_rank_p
-from heapwright.metrics import METRICS
+from heapwright.interleaving.stats import log_ratio
 
 # (input, metric) → value of the program under the default.
 Program = Mapping[tuple[str, str], float]
@@ -26,9 +23,7 @@ class Candidate:
         runs: number of its runs that succeeded.
         logs: metric → input name → paired log ratios to the reference, in the order of the runs. A metric with a pair
             of which one value is 0 and the other is not has no logs: the other pairs alone would hide the change.
-            `change` and `is_above` judge it by its values.
         values: metric → input → values of its runs of the program, in the order of the runs.
-        pairs: likewise, with the value of the reference in the same pair; where both were measured.
     """
 
     config: Config
@@ -36,7 +31,6 @@ class Candidate:
     runs: int = 0
     logs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    pairs: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
     _without_ratio: set[str] = field(default_factory=set)
 
     def add(self, run: StoredRun, reference: StoredRun, program: Program | None = None) -> None:
@@ -55,8 +49,6 @@ class Candidate:
             default_value = reference.metrics.get(metric)
             if program is None and value is not None:
                 self.values.setdefault(metric, {}).setdefault(run.input, []).append(value)
-                if default_value is not None:
-                    self.pairs.setdefault(metric, {}).setdefault(run.input, []).append((value, default_value))
             if program is not None:
                 value, default_value = _predicted(value, default_value, program.get((run.input, metric)))
             ratio = log_ratio(value, default_value)
@@ -72,50 +64,6 @@ class Candidate:
         if not groups:
             return None
         return sum(sum(g) / len(g) for g in groups.values()) / len(groups)
-
-    def has_no_ratio(self, metric: str) -> bool:
-        """Whether runs of the program measured this metric, and it is 0 in one run of a pair and not in the other."""
-        return metric in self._without_ratio and metric in self.pairs
-
-    def change(self, metric: str) -> float | None:
-        """Return the cost; of a metric without ratios the log of the ratio of means, infinite if the default's is 0."""
-        if not self.has_no_ratio(metric):
-            return self.cost(metric)
-        mean, default_mean = self._means(metric)
-        if default_mean == 0:
-            return math.inf
-        return math.log(mean / default_mean) if mean > 0 else -math.inf
-
-    def is_above(self, metric: str, ratio: float, alpha: float = ALPHA) -> bool | None:
-        """Whether the values of a metric without ratios are shown to be above a multiple of the default's, or below.
-
-        It is Wilcoxon's signed-rank test of the differences, because they exist for a default of 0 too.
-
-        Args:
-            metric: key.
-            ratio: the multiple.
-            alpha: error probability.
-
-        Returns:
-            None if neither is shown, or if the metric has ratios or was not measured.
-        """
-        if not self.has_no_ratio(metric):
-            return None
-        found = [value - ratio * default for group in self.pairs[metric].values() for value, default in group]
-        above = sum((x > 0) - (x < 0) for x in found) > 0
-        return above if signed_rank_p(found) < alpha else None
-
-    def means_shown(self, metric: str) -> str:
-        """The mean values of this setting and the default, for people: '20.0 MiB, by default 0 B'."""
-        show = METRICS[metric].show
-        mean, default_mean = self._means(metric)
-        return f"{show(mean)}, by default {show(default_mean)}"
-
-    def _means(self, metric: str) -> tuple[float, float]:
-        """Return the mean value of the metric here and under the default; each input counts the same."""
-        means = [map(fmean, zip(*group, strict=True)) for group in self.pairs[metric].values()]
-        mean, default_mean = map(fmean, zip(*means, strict=True))
-        return mean, default_mean
 
     def costs(self, metrics: Sequence[str]) -> tuple[float, ...] | None:
         """Return the cost in each of these metrics; None if the configuration failed or a metric has no cost."""

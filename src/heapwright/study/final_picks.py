@@ -18,11 +18,10 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from heapwright.interleaving.candidates import Candidate
 from heapwright.metrics import METRICS
 from heapwright.search.pareto import dominates
 from heapwright.study.claim import effect, is_proven, losses
-from heapwright.study.policy import Aims
+from heapwright.study.policy import Aims, Policy
 from heapwright.study.requirement import objection as broken
 from heapwright.study.view import PICK_NAMES, Evaluation, Pick, PickName, Reference
 
@@ -31,7 +30,7 @@ def final_picks(
     picks: Mapping[PickName, Pick],
     references: Mapping[str, Reference],
     aims: Aims,
-    fresh: Mapping[int, Candidate] | None = None,
+    failed: Mapping[int, str] | None = None,
 ) -> tuple[dict[PickName, Pick], list[str]]:
     """The picks that stand after the confirmation, and a sentence about each that does not.
 
@@ -39,13 +38,13 @@ def final_picks(
         picks: as named by the search, with their confirmations.
         references: rows of usual advice, confirmed beside them.
         aims: the objectives, and the policy on trade-offs.
-        fresh: configuration's number → its runs in the confirmation.
+        failed: configuration's number → why it failed in the confirmation.
     """
-    objectives, fresh = aims.objectives, fresh or {}
-    picks = {name: _assessed(pick, aims, fresh) for name, pick in picks.items()}
+    objectives, policy, _ = aims
+    picks = {name: _assessed(pick, objectives, policy) for name, pick in picks.items()}
     rows = {p.config.id: p for p in picks.values()}
     for r in references.values():
-        rows.setdefault(r.config.id, _assessed(_as_pick(r), aims, fresh))
+        rows.setdefault(r.config.id, _assessed(_as_pick(r), objectives, policy))
     proven = [row for row in rows.values() if is_proven(row, objectives)]
     standing: dict[PickName, Pick] = {}
     gone: dict[str, list[PickName]] = {}  # why → names
@@ -57,8 +56,8 @@ def final_picks(
         better = [row for row in proven if _dominates(row, pick, objectives)]
         chosen = min(better, key=lambda row: _key(row, name, objectives), default=pick)
         why = _why_not(name, chosen, objectives)
-        if (runs := fresh.get(pick.config.id)) and runs.failure:
-            why = f"it failed in a fresh run: {runs.failure}"
+        if failure := (failed or {}).get(pick.config.id):
+            why = f"it failed in a fresh run: {failure}"
         if not why and proven and not is_proven(chosen, objectives):
             why = "fresh runs proved no gain"
         if why:
@@ -73,14 +72,12 @@ def final_picks(
     return {name: standing[name] for name in PICK_NAMES if name in standing}, sentences
 
 
-def _assessed(pick: Pick, aims: Aims, fresh: Mapping[int, Candidate]) -> Pick:
+def _assessed(pick: Pick, objectives: Sequence[str], policy: Policy) -> Pick:
     """The pick with the policy's objection and score."""
-    objectives, policy, _ = aims
     tested = {m: c for m in objectives if (c := pick.confirmed.get(m)) is not None}
     objection = ""
     if is_proven(pick, objectives):
-        limited = policy.objection(pick.confirmed, objectives, fresh.get(pick.config.id))
-        objection = broken(pick.requirements) or limited
+        objection = broken(pick.requirements) or policy.objection(pick.confirmed, objectives)
     return dataclasses.replace(pick, objection=objection, score=policy.score(policy.costs_of(list(tested.values()))))
 
 

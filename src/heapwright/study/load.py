@@ -293,7 +293,8 @@ def _confirmed_rows(
     usual = with_requirements(usual, requires, confirmed, tested)
     dropped: list[str] = []
     if meta.phase == Phase.DONE:
-        picks, dropped = final_picks(picks, usual, aims_of(options), tested)
+        failed = {id_: c.failure for id_, c in tested.items() if c.failure}
+        picks, dropped = final_picks(picks, usual, aims_of(options), failed)
         picks = with_objection(picks, chosen_prefix(store))
         if recordings is not None:
             picks = with_misfit_objection(with_time_objection(picks, options.objectives), recordings)

@@ -2,7 +2,7 @@
 
     gain     at least 1 % and 1 MiB of memory, or 1 % of time (or of another count)
     price    a loss weighs three times a gain; with prices of the user's own, as much as they say
-    limit    no metric may grow beyond its limit (up to 1 % may be noise); only the user sets limits
+    limit    no metric may grow beyond its limit (an estimate of up to 1 % may be noise); only the user sets limits
 
 A setting that is proven but not good advice is shown, and shipped only by its name.
 """
@@ -21,18 +21,12 @@ from heapwright.interleaving.candidates import Candidate
 from heapwright.metrics import METRICS, find_metric, show_bytes
 from heapwright.search.pareto import LOSS_WEIGHT, weighted_score
 from heapwright.study.options import MIN_GAIN, Options
-from heapwright.study.requirement import MAX_EXCESS, Requirement, parse_requirement
+from heapwright.study.requirement import Requirement, parse_requirement
 from heapwright.study.view import Confirmation
 from heapwright.units import percent
 
 MIN_GAIN_BYTES = 1 << 20
 _KINDS = ("memory", "time")
-# A limit of a kind holds for these metrics, and for the objectives of the kind. The others do not say that the program
-# needs more: address space is not memory in use, and faults and system time are a part of CPU time.
-_LIMITED_BY_KIND = (
-    *("peak_rss_bytes", "mean_rss_bytes", "p95_rss_bytes", "final_rss_bytes", "idle_rss_bytes"),
-    *("peak_pss_bytes", "mean_pss_bytes", "wall_s", "cpu_s", "time_per_op_s", "cpu_per_op_s"),
-)
 _BEYOND = 10.0  # how much worse the search sees a candidate for each unit of log ratio beyond a limit
 
 
@@ -40,7 +34,7 @@ class Policy(msgspec.Struct, frozen=True):
     """The user's limits and prices of trade-offs.
 
     Attributes:
-        limits: metric, or 'memory' or 'time' → the highest ratio to the default (`limits_with`).
+        limits: metric, or 'memory' or 'time' → the highest ratio to the default.
         prices: metric or kind → value of one per cent; empty: a loss weighs three times a gain.
     """
 
@@ -57,33 +51,15 @@ class Policy(msgspec.Struct, frozen=True):
             return weighted_score(tuple(costs.values()))
         return sum(cost * self._find(self.prices, metric, 1.0) for metric, cost in costs.items())
 
-    def limits_with(self, objectives: Sequence[str]) -> dict[str, float]:
-        """Metric → the highest ratio that its limit allows (`with_noise` adds what may be noise).
+    def limits_of(self, metrics: Sequence[str]) -> dict[str, float]:
+        """Metric → the log ratio that its limit allows; at least `MIN_GAIN`, because less may be noise."""
+        found = {m: self._find(self.limits, m, math.inf) for m in metrics}
+        return {m: math.log(max(limit, 1 + MIN_GAIN)) for m, limit in found.items() if limit < math.inf}
 
-        Args:
-            objectives: metric keys. Besides them, a limit of a kind holds for `_LIMITED_BY_KIND`.
-        """
-        by_kind = {m: METRICS[m].kind for m in (*objectives, *_LIMITED_BY_KIND)}
-        of_kinds = {m: self.limits[kind] for m, kind in by_kind.items() if kind in self.limits}
-        return of_kinds | {m: limit for m, limit in self.limits.items() if m in METRICS}
-
-    def only_by_kind(self, metric: str, objectives: Sequence[str]) -> bool:
-        """Whether a limit holds for this metric only as one of its kind: then only a proven excess counts."""
-        return metric not in self.limits and metric not in objectives
-
-    def excess(self, candidate: Candidate, objectives: Sequence[str]) -> float:
-        """How far a candidate lies beyond all limits together, as a log ratio; 0 if it keeps them.
-
-        Args:
-            candidate: its runs so far.
-            objectives: metric keys.
-        """
-        found = 0.0
-        for metric, limit in self.limits_with(objectives).items():
-            change = candidate.change(metric)
-            if change is not None:
-                found += min(max(change - math.log(with_noise(limit)), 0.0), MAX_EXCESS)
-        return found
+    def excess(self, costs: Mapping[str, float]) -> dict[str, float]:
+        """Metric → how far its log ratio lies beyond its limit; those within are left out."""
+        found = {m: cost - math.log(self._find(self.limits, m, math.inf)) for m, cost in costs.items()}
+        return {m: beyond for m, beyond in found.items() if beyond > 0}
 
     def costs_of(self, tested: Sequence[Confirmation]) -> dict[str, float]:
         """Return what confirmed changes count for in `score`: objective → log ratio.
@@ -103,23 +79,16 @@ class Policy(msgspec.Struct, frozen=True):
                 found[c.metric] = 0.0 if c.verdict == "same" else unproven
         return found
 
-    def objection(
-        self, confirmed: Mapping[str, Confirmation], objectives: Sequence[str], fresh: Candidate | None = None
-    ) -> str:
+    def objection(self, confirmed: Mapping[str, Confirmation], objectives: Sequence[str]) -> str:
         """Why a proven setting is not good advice, in one clause; empty if it is.
 
         Args:
             confirmed: metric → confirmation; limits hold for metrics that are not objectives too.
-            objectives: metric keys.
-            fresh: the fresh runs, for metrics without a ratio.
         """
-        for metric, limit in self.limits_with(objectives).items():
-            label, highest, c = METRICS[metric].label, with_noise(limit), confirmed.get(metric)
-            beyond = f"is beyond the limit of {percent(limit)}"
-            if c is not None and (c.low if self.only_by_kind(metric, objectives) else c.ratio) > highest:
-                return f"{label} {percent(c.ratio)} {beyond}"
-            if c is None and fresh is not None and fresh.is_above(metric, highest):
-                return f"{label} {beyond}: {fresh.means_shown(metric)}"
+        for metric, c in confirmed.items():
+            limit = self._find(self.limits, metric, math.inf)
+            if c.low > limit or c.ratio > max(limit, 1 + MIN_GAIN):  # less may be noise
+                return f"{METRICS[metric].label} {percent(c.ratio)} is beyond the limit of {percent(limit)}"
         tested = [confirmed[m] for m in objectives if m in confirmed]
         gains = [c for c in tested if c.verdict == "better"]
         if gains and not any(map(gain_matters, gains)):
@@ -154,7 +123,8 @@ class Aims(NamedTuple):
         costs = candidate.costs(self.objectives)
         if costs is None:
             return None
-        beyond = self.policy.excess(candidate, self.objectives) + sum(r.excess(candidate) for r in self.requires)
+        measured = {m: cost for m in candidate.logs if (cost := candidate.cost(m)) is not None}
+        beyond = sum(self.policy.excess(measured).values()) + sum(r.excess(candidate) for r in self.requires)
         return tuple(cost + _BEYOND * beyond for cost in costs)
 
     @property
@@ -166,11 +136,6 @@ class Aims(NamedTuple):
     def score(self, costs: Sequence[float]) -> float:
         """What these costs amount to; below 0 they gain."""
         return self.policy.score(dict(zip(self.objectives, costs, strict=True)))
-
-
-def with_noise(limit: float) -> float:
-    """The ratio that counts as beyond a limit: at least 1 + `MIN_GAIN`, because less may be noise."""
-    return max(limit, 1 + MIN_GAIN)
 
 
 def aims_of(options: Options) -> Aims:
@@ -193,7 +158,7 @@ def parse_limits(text: str) -> dict[str, float]:
     """'cpu=+2%,memory=0' → metric or kind → highest ratio.
 
     Raises:
-        UsageError: no such metric, one of which more is better, or no percentage.
+        UsageError: no such metric, or no percentage.
     """
     found: dict[str, float] = {}
     for part in filter(None, (word.strip() for word in text.split(","))):
@@ -201,11 +166,7 @@ def parse_limits(text: str) -> dict[str, float]:
         match = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{1,6})?)\s*%?", value.strip())
         if match is None:
             raise UsageError(f"--limit '{part}' is not METRIC=PERCENT", "for example --limit cpu=+2%")
-        key = _named(name.strip())
-        if key in METRICS and METRICS[key].larger_is_better:
-            short = METRICS[key].short
-            raise UsageError(f"--limit '{part}': more {short} is better", f"for example --require '{short} >= 0.98x'")
-        found[key] = 1 + float(match[1]) / 100
+        found[_named(name.strip())] = 1 + float(match[1]) / 100
     return found
 
 

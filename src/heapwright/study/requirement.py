@@ -36,7 +36,6 @@ _UNITS = {
     "1/s": {"": 1.0, "/s": 1.0},
 }
 _MIN_EXCESS = 0.05  # log ratio at which the search sees any break of an absolute bound, however small
-MAX_EXCESS = 1.0  # log ratio at which it sees the break of a bound by a metric that is 0 by default
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -72,10 +71,9 @@ class Requirement(msgspec.Struct, frozen=True):
         return f"{'>=' if self.at_least else '<='} {bound}"
 
     @property
-    def upper_bound(self) -> float:
-        """The largest log ratio or value, both negated for a lower bound; a relative bound is not 0."""
-        bound = math.log(self.bound) if self.relative else self.bound
-        return -bound if self.at_least else bound
+    def log_bound(self) -> float:
+        """The largest log of the ratio or value, both negated for a lower bound; the bound is not 0."""
+        return -math.log(self.bound) if self.at_least else math.log(self.bound)
 
     def within(self, low: float, high: float) -> bool | None:
         """Whether an interval keeps the bound; None if it lies on both sides."""
@@ -88,8 +86,8 @@ class Requirement(msgspec.Struct, frozen=True):
     def value_of(self, candidate: Candidate) -> float | None:
         """A candidate's ratio or value, to compare with the bound; None if it was not measured."""
         if self.relative:
-            change = candidate.change(self.metric)
-            return None if change is None else math.exp(change)
+            cost = candidate.cost(self.metric)
+            return None if cost is None else math.exp(cost)
         figures = [self._figure(values) for values in candidate.values.get(self.metric, {}).values()]
         return self._worst(figures) if figures else None
 
@@ -98,8 +96,6 @@ class Requirement(msgspec.Struct, frozen=True):
         value = self.value_of(candidate)
         if value is None:
             return "n/a"
-        if math.isinf(value):
-            return candidate.means_shown(self.metric)
         return f"{value:.3g}x" if self.relative else METRICS[self.metric].show(value)
 
     def excess(self, candidate: Candidate) -> float:
@@ -107,7 +103,7 @@ class Requirement(msgspec.Struct, frozen=True):
         value = self.value_of(candidate)
         if value is None or self.within(value, value):
             return 0.0
-        far = abs(math.log(value / self.bound)) if 0 < value < math.inf and self.bound > 0 else MAX_EXCESS
+        far = abs(math.log(value / self.bound)) if value > 0 and self.bound > 0 else 1.0
         return far if self.relative else max(far, _MIN_EXCESS)  # ratios of single runs vary around their bound
 
     def judge(self, confirmed: Mapping[str, Confirmation], candidate: Candidate | None) -> RequirementResult:
@@ -123,25 +119,10 @@ class Requirement(msgspec.Struct, frozen=True):
             if found is not None:
                 kept = self.within(found.low, found.high)
                 shown = " to ".join(map(percent, (found.low, found.high)))
-            elif candidate is not None and candidate.has_no_ratio(self.metric):
-                kept, shown = self.keeps(candidate), candidate.means_shown(self.metric)
         else:
             kept, shown = self._judge_values(candidate.values.get(self.metric, {}) if candidate else {})
         state: State = "not shown" if kept is None else "kept" if kept else "broken"
         return RequirementResult(self.shown, state, shown, self.metric, self.bound_shown)
-
-    def keeps(self, candidate: Candidate, alpha: float = ALPHA) -> bool | None:
-        """Whether the values of a metric without ratios are shown to keep a relative bound, or to break it.
-
-        Args:
-            candidate: its runs.
-            alpha: error probability.
-
-        Returns:
-            None if neither is shown, or the metric has ratios (`Candidate.is_above`).
-        """
-        above = candidate.is_above(self.metric, self.bound, alpha)
-        return None if above is None else above == self.at_least
 
     def _judge_values(self, values: Mapping[str, Sequence[float]]) -> tuple[bool | None, str]:
         """Return whether the values of each input keep an absolute bound (None: not shown), and those of the worst.
@@ -201,7 +182,7 @@ def parse_requirement(text: str) -> Requirement:
     """'p99_ms <= 1.05x' as a requirement.
 
     Raises:
-        UsageError: another form, an unknown metric or unit, a ratio of a metric that is mostly 0, or a ratio of 0.
+        UsageError: another form, an unknown metric or unit, or a ratio of a metric that is mostly 0.
     """
     match = _FORM.fullmatch(text)
     if match is None:
@@ -213,8 +194,6 @@ def parse_requirement(text: str) -> Requirement:
     relative = unit == "x"
     if relative and metric.key == "load_errors":
         raise UsageError("--require: load_errors may be 0, so it has no ratio", "give a number: 'load_errors <= 0'")
-    if relative and float(number) == 0:
-        raise UsageError(f"--require '{text}': 0 is no ratio", f"give a number: '{metric.short} {sign} 0'")
     scale = 1.0 if relative else _UNITS.get(metric.unit, {"": 1.0}).get(unit)
     if scale is None:
         known = ", ".join(filter(None, _UNITS.get(metric.unit, {}))) or "none"

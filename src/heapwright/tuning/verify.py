@@ -31,7 +31,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.files import scratch_folder
 from heapwright.interleaving.blocks import Blocks
 from heapwright.interleaving.budget import Budget
-from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.candidates import gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.progress import Progress
 from heapwright.interleaving.records import StoredRun
@@ -41,7 +41,7 @@ from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
-from heapwright.study.policy import Policy, gain_matters, requirements_of, with_noise
+from heapwright.study.policy import Policy, gain_matters, requirements_of
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_writable_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
@@ -68,16 +68,14 @@ class _Demands:
         then: objective → confirmation in the study.
         metrics: the objectives, and other metrics that the user limits.
         requires: the requirements of the study.
-        bounds: metric, or text of a requirement → the log ratio (the value, for an absolute requirement; negated for a
-            lower bound) that the interval must lie below. Requirements of every run have none.
-        tolerated: metrics that only a limit of their kind bounds: they must not be shown to exceed it.
+        bounds: metric, or text of a requirement → the log ratio (the log of the value, for an absolute requirement)
+            that the interval must lie below. Requirements of every run have none.
     """
 
     then: dict[str, Confirmation]
     metrics: tuple[str, ...]
     requires: tuple[Requirement, ...]
     bounds: dict[str, float]
-    tolerated: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], loo
     import numpy as np
     from scipy.stats import t
 
-    alpha = _alpha(look, len(bounds))
+    alpha = ALPHA * 6 / (math.pi * look) ** 2 / len(bounds)
     states: dict[str, State] = {}
     for metric, bound in bounds.items():
         values = logs.get(metric, ())
@@ -175,28 +173,6 @@ def decide(logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], loo
         half = float(t.ppf(1 - alpha / 2, found.freedom[0]) * found.error[0])
         states[metric] = "holds" if mean + half < bound else "lost" if mean - half > bound else "undecided"
     return states
-
-
-def _alpha(look: int, demands: int) -> float:
-    """The probability of a wrong verdict on one demand at one look."""
-    return ALPHA * 6 / (math.pi * look) ** 2 / demands
-
-
-def _without_ratio(
-    candidate: Candidate, bounds: Mapping[str, float], requires: Sequence[Requirement], alpha: float
-) -> dict[str, State]:
-    """The verdict on ratios of metrics that are 0 in one run of a pair: their values decide (`Candidate.is_above`).
-
-    Args:
-        candidate: the choice's runs.
-        bounds: metric → the log ratio that it must stay below.
-        requires: the requirements of the study.
-        alpha: probability of a wrong verdict on one of them.
-    """
-    kept = {metric: candidate.is_above(metric, math.exp(bound), alpha) for metric, bound in bounds.items()}
-    found = {metric: None if above is None else not above for metric, above in kept.items()}
-    found |= {r.text: r.keeps(candidate, alpha) for r in requires if r.relative}
-    return {name: "holds" if holds else "lost" for name, holds in found.items() if holds is not None}
 
 
 def verify(
@@ -308,9 +284,7 @@ def _measure_pairs(
 
 
 def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, predicted: bool) -> _Demands:
-    limited = policy.limits_with(options.objectives)
-    tolerated = frozenset(m for m in limited if policy.only_by_kind(m, options.objectives))
-    limits = {m: math.log(with_noise(x)) for m, x in limited.items() if m in pick.confirmed or m not in tolerated}
+    limits = policy.limits_of([*options.objectives, *(m for m in options.limits if m in METRICS)])
     if predicted:
         bounds = predicted_thresholds(pick.confirmed, options.objectives, options.margin, keep or 0.0, limits)
     else:
@@ -318,8 +292,8 @@ def _demands(pick: Pick, options: Options, policy: Policy, keep: float | None, p
     then = {m: pick.confirmed[m] for m in bounds}
     bounds = limits | bounds
     requires = requirements_of(options)
-    of_requirements = {r.text: r.upper_bound for r in requires if r.bound > 0}
-    return _Demands(then, tuple(bounds), tuple(requires), bounds | of_requirements, tolerated)
+    of_requirements = {r.text: r.log_bound for r in requires if r.bound > 0}
+    return _Demands(then, tuple(bounds), tuple(requires), bounds | of_requirements)
 
 
 def _warm_up(blocks: Blocks, default: Config, choice: Config, executor: Executor) -> str:
@@ -359,13 +333,10 @@ def _findings(
     requires = demands.requires
     _check_measured(runs, [*demands.metrics, *(r.metric for r in requires)])
     logs = {metric: _by_block(runs, choice.id, metric) for metric in demands.metrics}
-    logs |= {r.text: _bounded_values(r, runs, choice.id) for r in requires if r.bound > 0}
-    candidate = gather(runs, by_id, default.id).get(choice.id, Candidate(choice))
-    ratios = {metric: demands.bounds[metric] for metric in demands.metrics}
+    logs |= {r.text: _log_ratios_to_bound(r, runs, choice.id) for r in requires if r.bound > 0}
     states = decide(logs, demands.bounds, look) | of_every_run(requires, runs, choice.id)
-    states |= _without_ratio(candidate, ratios, requires, _alpha(look, len(demands.bounds)))
-    states |= {m: "holds" for m in demands.tolerated & states.keys() if states[m] == "undecided"}
     now = judge_pairs(runs, by_id, default.id, options).get(choice.id, {})
+    candidate = gather(runs, by_id, default.id).get(choice.id)
     results = tuple(
         dataclasses.replace(r.judge(now, candidate), state=_REQUIREMENT_STATES[states[r.text]]) for r in requires
     )
@@ -399,20 +370,19 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
     return [math.fsum(group) / whole for group in logs.values() if len(group) == whole]
 
 
-def _bounded_values(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
-    """The values that a requirement bounds from above, negated for a lower bound.
-
-    They are log ratios to the default, or values of the worst input: a value of 0 has no logarithm.
-    """
-    sign = -1 if required.at_least else 1
+def _log_ratios_to_bound(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
+    """The logs that a requirement bounds from above: of ratios to the default, or of values of the worst input."""
     if required.relative:
-        return [sign * log for log in _by_block(runs, choice, required.metric)]
-    values: dict[str, list[float]] = {}
-    for run in runs:
-        value = run.metrics.get(required.metric) if run.config == choice else None
-        if value is not None:
-            values.setdefault(run.input, []).append(sign * value)
-    return max(values.values(), key=fmean, default=[])
+        logs = _by_block(runs, choice, required.metric)
+    else:
+        values: dict[str, list[float]] = {}
+        for run in runs:
+            value = run.metrics.get(required.metric) if run.config == choice else None
+            if value is not None and value > 0:
+                values.setdefault(run.input, []).append(math.log(value))
+        sign = -1 if required.at_least else 1
+        return max(([sign * log for log in of_input] for of_input in values.values()), key=fmean, default=[])
+    return [-log for log in logs] if required.at_least else logs
 
 
 def of_every_run(requires: Sequence[Requirement], runs: Sequence[StoredRun], choice: int) -> dict[str, State]:
