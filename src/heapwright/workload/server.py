@@ -345,15 +345,17 @@ def _state(file: Path | None) -> tuple[int, int, int] | None:
     return (found.st_ino, found.st_size, found.st_mtime_ns) if found and regular else None
 
 
-def _tree_of(pid_file: Path, thread: threading.Thread) -> ProcessTree | None:
-    """Return the processes of the server; None if it has ended.
+def _tree_of(pid_file: Path, thread: threading.Thread, limit_s: float = math.inf) -> ProcessTree | None:
+    """Return the processes of the server; None if it has ended, or has not started by then.
 
     Args:
         pid_file: contains the process id of the server, whose parent is its meter, as soon as it starts.
         thread: runs the server.
+        limit_s: how long to wait for the start, in seconds.
     """
     text = ""
-    while not text and thread.is_alive():
+    deadline = time.monotonic() + limit_s
+    while not text and thread.is_alive() and time.monotonic() < deadline:
         text = pid_file.read_text().strip()
         if not text:
             time.sleep(0.005)
@@ -389,13 +391,15 @@ def _stop_server(pid_file: Path, server: Server, thread: threading.Thread, tree:
         pid_file: contains the server's process id.
         server: names the signal.
         thread: runs the server, and ends with its last process.
-        tree: the server's processes; None if it has ended. Workers may live longer than the process that started them.
+        tree: the server's processes; None if it has ended, or if Ctrl-C came before they were known. Workers may live
+            longer than the process that started them.
 
     Returns:
         Whether the first signal was enough.
     """
     first = signal.Signals[server.stop]
     for number in (first, signal.SIGKILL):
+        tree = tree or _tree_of(pid_file, thread, STOP_S)
         members = tree.members() if tree else []
         main = int(pid_file.read_text().strip() or 0)
         for pid in members if number == signal.SIGKILL else [main] if main in members else []:
