@@ -22,7 +22,6 @@ class ProcessTree:
 
     def __init__(self, root: int) -> None:
         self.root = root
-        self._name = _name(root)
 
     def members(self) -> list[int]:
         """Return the process ids of all living descendants."""
@@ -33,7 +32,8 @@ class ProcessTree:
                 if fields:
                     children.setdefault(int(fields[1]), []).append(int(entry.name))
         found: list[int] = []
-        waiting = [pid for pid in children.get(self.root, []) if _name(pid) != self._name]
+        own = _name(self.root)
+        waiting = [pid for pid in children.get(self.root, []) if _name(pid) != own]
         while waiting:
             pid = waiting.pop()
             found.append(pid)
