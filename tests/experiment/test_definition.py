@@ -71,7 +71,7 @@ def test_a_single_recording_is_a_text(base: Path) -> None:
         ('"perl.model"]', '"."]', "is a directory"),
         ('["perl.hwt", "perl.model"]', '""', "perl needs either a command, a workload or a trace"),
         ('command = ["true"]', 'command = ["true"]\ntrace = "perl.hwt"', "true needs either a command"),
-        ('"mean_rss"', '"p99_ms"', "e.toml:5: minimize: a replay cannot tell 99th percentile latency"),
+        ('"mean_rss"', '"p99_ms"', "e.toml:5: minimize: a replay does not measure 99th percentile latency"),
         ("seeds = 1", 'seeds = 1\npreset = "landscape25"', "unknown preset 'landscape25'"),
         ('"--proxy"', '"--trace"', "options: --trace is given by the experiment"),
         ('"--no-runtime"', '"--cluster=x"', "options: --cluster=x is given by the experiment"),

@@ -161,7 +161,7 @@ def load_definition(path: Path) -> Definition:
     if any(p.traces for p in definition.program):
         for metric in parse_objectives(",".join(definition.minimize)) if definition.minimize else ():
             if metric.key not in REPLAYABLE:
-                raise fail("minimize", f"a replay cannot tell {metric.label}; a trace has {REPLAYABLE_SHORT}")
+                raise fail("minimize", f"a replay does not measure {metric.label}; a trace has {REPLAYABLE_SHORT}")
     if definition.preset:
         load_preset(definition.preset)
     for options in (definition.options, *(p.options for p in definition.program)):
