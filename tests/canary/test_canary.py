@@ -326,8 +326,8 @@ def test_the_end_of_a_groups_last_instance_is_told(tmp_path: Path, capsys: pytes
     with SampleFile(tmp_path / "canary.jsonl", header) as file:
         take_samples(file, header, {}, lambda samples: len(samples) == 3)
     assert capsys.readouterr().err == (
-        f"heapwright: warning: all instances of the treatment have ended ({gone}): readings without them compare"
-        " nothing\n"
+        "heapwright: warning: all instances of the treatment have ended, or their memory may not be read"
+        f" ({gone}): readings without them compare nothing\n"
     )
 
 

@@ -110,7 +110,7 @@ def test_a_spoilt_choice_is_one_line(tuning: Callable[..., Tuning], kept: str) -
     study = tuning(World(effect=faster), options=SHORT)
     study.go()
     with contextlib.closing(sqlite3.connect(study.path)) as db:
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('shipped', ?)", (kept,))
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('choice', ?)", (kept,))
         db.commit()
     with read_study(study.path) as store, pytest.raises(HeapwrightError), study_errors(study.path):
         kept_choice(store, None)

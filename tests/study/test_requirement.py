@@ -69,6 +69,12 @@ def test_a_stored_requirement_is_read_again(metric: str, bound: float, relative:
     assert (again.metric, again.relative, again.at_least) == (metric, wanted.relative, at_least)
 
 
+def test_a_ratio_of_zero_is_read_in_old_studies_only() -> None:
+    assert parse_requirement("major_faults <= 0x", stored=True).bound == 0
+    with pytest.raises(UsageError, match="0 is no ratio"):
+        parse_requirement("major_faults <= 0x")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

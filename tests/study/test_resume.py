@@ -118,7 +118,7 @@ def test_a_finished_study_runs_nothing_more(tuning: Callable[..., Tuning]) -> No
 
 
 def test_an_old_choice_is_forgotten_when_a_study_goes_on(tuning: Callable[..., Tuning]) -> None:
-    """Regression: after Ctrl-C behind the last run, `run` started the choice of the earlier, smaller study."""
+    """Regression: after Ctrl-C after the last run, `run` started the choice of the earlier, smaller study."""
     study = tuning(world(), options={"method": "sobol", "evaluations": 5, "pairs_min": 6, "pairs_max": 6})
     view = study.go()
     with open_writable_study(study.path) as store:

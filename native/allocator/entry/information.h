@@ -16,7 +16,7 @@ namespace heapwright::alloc::entry {
 
 inline struct mallinfo2 information2(const Statistics& s) {
   struct mallinfo2 result{};
-  result.arena = s.region.region_bytes;
+  result.arena = s.region.region_bytes + s.region.kept_bytes;
   result.ordblks = s.region.dirty_bytes / kSuperblockBytes;
   result.hblks = s.large_count;
   result.hblkhd = s.large_bytes;

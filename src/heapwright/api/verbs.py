@@ -274,7 +274,8 @@ def _finished(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
         env: its variables.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; the command has ended by itself, or was killed after `_PATIENCE_S`.
+        KeyboardInterrupt: Ctrl-C; the command has ended by itself, or was killed after `_PATIENCE_S`. It has a session
+            of its own, so that a terminal does not interrupt it a second time.
     """
     with subprocess.Popen(
         line,
@@ -284,13 +285,16 @@ def _finished(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
+        start_new_session=True,
     ) as process:
         try:
             _, errors = process.communicate()
         except BaseException:
             process.send_signal(signal.SIGINT)  # it ends the program, and keeps its study
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=_PATIENCE_S)
-            process.kill()
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=_PATIENCE_S)
+            finally:
+                process.kill()
             raise
     return process.returncode, errors

@@ -105,7 +105,10 @@ def _tell_down(header: Header, sample: InstancesSample, told: set[str]) -> None:
         if group not in told and not any(rows):
             told.add(group)
             end = "have ended" if all(name.isdecimal() for name in names) else "are down"
-            warn(f"all instances of the {group} {end} ({', '.join(names)}): readings without them compare nothing")
+            warn(
+                f"all instances of the {group} {end}, or their memory may not be read ({', '.join(names)}): readings"
+                " without them compare nothing"
+            )
 
 
 def take_samples(

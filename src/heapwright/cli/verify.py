@@ -351,7 +351,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
                 asked, question = store.meta.verifications, _question(pick, workload)
                 store.update(verifications=asked | {question: asked.get(question, 0) + 1})
             if found.state != "undecided":
-                store.update(verified=verified, shipped={})
+                store.update(verified=verified, choice={})
                 keep_choice(store, view_of(store))
     except HeapwrightError as error:
         return [f"the verdict is not stored in {view.path}: {error.message}"]

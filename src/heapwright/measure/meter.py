@@ -372,7 +372,7 @@ def _meter_failure(code: int, tail: bytes, in_container: bool) -> HeapwrightErro
         in_container: whether the code is that of a container's client.
     """
     names = "heapwright-meter|docker|Error" if in_container else "heapwright-meter"
-    said = re.findall(rf"^(?:{names}): (.+)$", tail.decode(errors="replace"), re.M) if 0 < code < 128 else []
+    said = re.findall(rf"^(?:\S*/)?(?:{names}): (.+)$", tail.decode(errors="replace"), re.M) if 0 < code < 128 else []
     message = said[-1].strip() if said else f"the meter ended: {describe_exit_status(code if code > 0 else 128 - code)}"
     status = (min(code, 127) if in_container else code) if code > 0 else FAILED
     return HeapwrightError(message, status=status)

@@ -86,7 +86,8 @@ class StreamReader:
             except BaseException as error:
                 try:
                     if self._attended and isinstance(error, KeyboardInterrupt):
-                        self._leave_to_target(selector)
+                        with contextlib.suppress(OSError):  # Ctrl-C may have ended the reader of our output, too
+                            self._leave_to_target(selector)
                 finally:
                     _cancel(self._process)
                 raise

@@ -75,15 +75,15 @@ def keep_choice(store: Store, view: StudyView) -> None:
     """Store the choice of a finished study, so that `run` need not judge the runs again."""
     pick = recommended_pick(view.picks, view.objectives)
     named = {name: p.config.id for name, p in view.picks.items()}
-    store.update(shipped={"": pick.config.id if pick else view.default.id, **named})
+    store.update(choice={"": pick.config.id if pick else view.default.id, **named})
 
 
 def kept_choice(store: Store, name: PickName | None) -> Config | None:
     """The stored choice for this pick; None: the runs must be judged."""
-    shipped = store.meta.shipped if store.meta.phase == Phase.DONE else {}
-    if (name or "") not in shipped:
+    choice = store.meta.choice if store.meta.phase == Phase.DONE else {}
+    if (name or "") not in choice:
         return None
-    return _as_shipped(store.config_by_id(shipped[name or ""]), store.meta.recordings is not None)
+    return _as_shipped(store.config_by_id(choice[name or ""]), store.meta.recordings is not None)
 
 
 def chosen_config(view: StudyView, name: PickName | None) -> Config:

@@ -33,7 +33,7 @@ class EvaluationRun:
         feasible: False if the run crashed, timed out or changed the output; then `failure` says which.
         failure: the reason, or empty.
         ratios: metric key → ratio to the default's run of the same block and input; only where both were measured. It
-            is 1 if both are 0, and infinite if only the default's is 0.
+            is 1 if both are 0, and infinite (math.inf) if only the default's is 0.
         metrics: metric key → value in the metric's unit; only metrics that were measured.
         machine: the worker of a cluster that made the run, as machine:process; empty if there was no cluster.
     """

@@ -53,7 +53,8 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         unminified: configurations that were not minified. unconfirmed: picks without time for a confirmation.
         references: row of usual advice → configuration.
         confirm_looks: for each time that the study was finished, the number of runs of its confirmations by then.
-        shipped: pick → configuration that `run` starts; the key '' stands for the study's own choice.
+        choice: pick → configuration that `run` starts; the key '' stands for the study's own choice. (`shipped` in
+            studies of version 0.2.0, which chose by other rules.)
         too_short: where the budget proves too little: seconds of a run, and what would be enough.
         predicted: the prediction of the replays, where no proof was possible. no_prediction: why there is none.
         prefix: the prefix that the study chose (`study.prefix.ChosenPrefix`).
@@ -105,7 +106,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     unconfirmed: list[str] = []
     references: dict[str, int] = {}
     confirm_looks: list[int] = []
-    shipped: dict[str, int] = {}
+    choice: dict[str, int] = {}
     too_short: dict[str, float] | None = None
     predicted: dict[str, Any] | None = None
     no_prediction: str = ""

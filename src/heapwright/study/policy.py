@@ -65,7 +65,8 @@ class Policy(msgspec.Struct, frozen=True):
         """
         by_kind = {m: METRICS[m].kind for m in (*objectives, *_LIMITED_BY_KIND)}
         of_kinds = {m: self.limits[kind] for m, kind in by_kind.items() if kind in self.limits}
-        return of_kinds | {m: limit for m, limit in self.limits.items() if m in METRICS}
+        named = {m: limit for m, limit in self.limits.items() if m in METRICS}
+        return of_kinds | {m: limit for m, limit in named.items() if not METRICS[m].larger_is_better}
 
     def only_by_kind(self, metric: str, objectives: Sequence[str]) -> bool:
         """Whether a limit holds for this metric only as one of its kind: then only a proven excess counts."""
@@ -180,7 +181,7 @@ def aims_of(options: Options) -> Aims:
 
 def requirements_of(options: Options) -> tuple[Requirement, ...]:
     """The requirements of a study."""
-    return tuple(parse_requirement(text) for text in options.requires)
+    return tuple(parse_requirement(text, stored=True) for text in options.requires)
 
 
 def gain_matters(c: Confirmation) -> bool:

@@ -82,7 +82,6 @@ def tune_study(session: Session) -> None:
     if session.options.axes:
         raise HeapwrightError(f"{session.store.path} is a landscape", "name another file with --study for a new one")
     check_method(session.store.meta.method.get("name") or session.options.method)  # before minutes of measurements
-    session.store.update(shipped={})  # `run` must not start an old choice if this ends before a new one is stored
     session.phase(Phase.CALIBRATE)
     calibrate(session)
     session.say_saving_bound()
