@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <set>
@@ -19,7 +18,7 @@ constexpr std::uint64_t kFlags = 7;
 constexpr std::uint64_t kPrevInUse = 1;
 constexpr std::uint64_t kNonContiguous = 2;
 constexpr int kAttempts = 4;
-constexpr auto kTimeLimit = std::chrono::seconds(10);  // for all arenas
+constexpr auto kTimeLimit = std::chrono::seconds(10);  // for all arenas, without their first walks
 constexpr std::size_t kStepsToClock = 1024;            // between two looks at the clock
 // HEAP_MAX_SIZE: 64 MiB, and four huge pages of 2 MiB or 1 GiB with glibc.malloc.hugetlb=2.
 constexpr std::array<std::uint64_t, 3> kHeapBytes = {64ULL << 20, 8ULL << 20, 4ULL << 30};
@@ -27,15 +26,19 @@ constexpr std::array<std::uint64_t, 3> kHeapBytes = {64ULL << 20, 8ULL << 20, 4U
 class ArenaReader {
  public:
   ArenaReader(const Memory& memory, const PageMap& page_map, const ArenaLayout& layout,
-              const std::vector<Mapping>& mappings)
-      : memory_(memory), page_map_(page_map), layout_(layout), mappings_(mappings) {}
+              const std::vector<Mapping>& mappings, const Now& now)
+      : memory_(memory),
+        page_map_(page_map),
+        layout_(layout),
+        mappings_(mappings),
+        now_(now),
+        deadline_(now() + kTimeLimit) {}
 
   Arena read(std::uint64_t address) {
     Arena arena;
-    arena.address = address;
-    arena.consistent = false;
-    for (int attempt = 0; attempt < kAttempts && !late(); ++attempt) {
+    for (int attempt = 0; attempt < kAttempts && (attempt == 0 || !late()); ++attempt) {
       arena = {};
+      first_attempt_ = attempt == 0;
       mangled_.reset();
       arena.address = address;
       top_ = memory_.word(layout_.top(address)).value_or(0);
@@ -46,7 +49,7 @@ class ArenaReader {
         break;
       }
       // A list is followed in one go, while it is short: before the walk.
-      arena.consistent = (!layout_.has_fastbins() || add_fastbins(arena)) &&
+      arena.consistent = !late() && (!layout_.has_fastbins() || add_fastbins(arena)) &&
                          (address == layout_.main ? add_main(arena) : add_heaps(arena));
       if (arena.consistent) {
         break;
@@ -71,7 +74,7 @@ class ArenaReader {
   }
 
   // A process that changes its heap, or means harm, may send the reader around for ever.
-  [[nodiscard]] bool late() const { return std::chrono::steady_clock::now() > deadline_; }
+  [[nodiscard]] bool late() const { return now_() > deadline_; }
 
   bool add_fastbins(Arena& arena) {
     std::size_t steps = 0;
@@ -105,7 +108,7 @@ class ArenaReader {
   // Returns the next chunk of a fastbin, 0 at its end; nullopt if the link leads to no chunk.
   //
   // Links are stored as pointer ^ (address of the link >> 12) since 2.32, and plainly before. The
-  // first link that leads to a chunk in one way only tells which.
+  // first link that leads to a chunk by only one of the two readings decides.
   std::optional<std::uint64_t> next_fast(std::uint64_t chunk, std::uint64_t size) {
     const auto link = memory_.word(chunk + 16);
     if (!link) {
@@ -187,10 +190,23 @@ class ArenaReader {
   }
 
   // Adds the free chunks from `chunk` to the top or to the end of the segment.
+  //
+  // A walk only moves forward, so it ends without a clock. The first one takes as long as the size
+  // of the heap demands, and that time does not count.
   bool walk(Arena& arena, Segment& segment, std::uint64_t chunk) {
+    if (!first_attempt_) {
+      return walk_chunks(arena, segment, chunk);
+    }
+    const auto began = now_();
+    const bool walked = walk_chunks(arena, segment, chunk);
+    deadline_ += now_() - began;
+    return walked;
+  }
+
+  bool walk_chunks(Arena& arena, Segment& segment, std::uint64_t chunk) {
     auto head = segment.word(chunk + 8);
     for (std::size_t steps = 1; head && chunk < segment.end(); ++steps) {
-      if (steps % kStepsToClock == 0 && late()) {
+      if (!first_attempt_ && steps % kStepsToClock == 0 && late()) {
         return false;
       }
       const std::uint64_t size = *head & ~kFlags;
@@ -255,14 +271,16 @@ class ArenaReader {
   const PageMap& page_map_;
   const ArenaLayout& layout_;
   const std::vector<Mapping>& mappings_;
-  const std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + kTimeLimit;
+  const Now& now_;
+  std::chrono::steady_clock::time_point deadline_;
+  bool first_attempt_ = true;
   std::uint64_t top_ = 0;
   std::optional<bool> mangled_;  // whether links in fastbins are
 };
 
 }  // namespace
 
-std::optional<GlibcHeap> read_glibc_heap(const Memory& memory) {
+std::optional<GlibcHeap> read_glibc_heap(const Memory& memory, const Now& now) {
   const PageMap page_map(memory.pid());
   const std::vector<Mapping> mappings = memory.mappings();
   const auto layout = find_arenas(memory, page_map, mappings);
@@ -270,7 +288,7 @@ std::optional<GlibcHeap> read_glibc_heap(const Memory& memory) {
     return std::nullopt;
   }
   GlibcHeap heap;
-  ArenaReader reader(memory, page_map, *layout, mappings);
+  ArenaReader reader(memory, page_map, *layout, mappings, now);
   for (const std::uint64_t arena : layout->arenas) {
     heap.arenas.push_back(reader.read(arena));
   }
