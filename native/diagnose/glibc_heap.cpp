@@ -20,6 +20,7 @@ constexpr std::uint64_t kNonContiguous = 2;
 constexpr int kAttempts = 4;
 constexpr auto kTimeLimit = std::chrono::seconds(10);  // for all arenas, without their first walks
 constexpr std::size_t kStepsToClock = 1024;            // between two looks at the clock
+constexpr std::uint64_t kPartPages = 1 << 18;          // of a free chunk, between two looks at the clock
 // HEAP_MAX_SIZE: 64 MiB, and four huge pages of 2 MiB or 1 GiB with glibc.malloc.hugetlb=2.
 constexpr std::array<std::uint64_t, 3> kHeapBytes = {64ULL << 20, 8ULL << 20, 4ULL << 30};
 
@@ -236,12 +237,11 @@ class ArenaReader {
       std::uint64_t size, forward, back;
     };
     const auto add = [&](std::uint64_t chunk, std::uint64_t size) {
-      Segment::Pages pages;
-      if (size > page_map_.page_bytes()) {
-        pages =
-            Segment(memory_, page_map_, chunk, chunk + size).whole_pages(chunk + kChunkHeader, chunk + size);
+      const auto pages = size > page_map_.page_bytes() ? pages_of(chunk, size) : Segment::Pages{};
+      if (pages) {
+        add_free(arena, chunk, size, *pages);
       }
-      add_free(arena, chunk, size, pages);
+      return pages.has_value();
     };
     for (std::uint64_t bin = 0; bin < ArenaLayout::kBins; ++bin) {
       const std::uint64_t head = layout_.bins(arena.address) + bin * 16 - 16;  // as a chunk
@@ -254,17 +254,49 @@ class ArenaReader {
             (steps % kStepsToClock == kStepsToClock - 1 && late())) {
           return false;
         }
-        add(chunk, links.size & ~kFlags);
+        if (!add(chunk, links.size & ~kFlags)) {
+          return false;
+        }
         before = chunk;
         chunk = links.forward;
       }
     }
     const auto head = memory_.word(top_ + 8);
-    if (!head || (*head & ~kFlags) > arena.system) {
-      return false;
+    return head && (*head & ~kFlags) <= arena.system && add(top_, *head & ~kFlags);
+  }
+
+  // Counts the whole pages of a free chunk, a part at a time; nullopt if no mapping holds the chunk,
+  // or at the limit of time.
+  [[nodiscard]] std::optional<Segment::Pages> pages_of(std::uint64_t chunk, std::uint64_t size) const {
+    // The heap may have grown since its mappings were read.
+    if (!is_mapped(mappings_, chunk, size) && !is_mapped(memory_.mappings(), chunk, size)) {
+      return std::nullopt;
     }
-    add(top_, *head & ~kFlags);
-    return true;
+    Segment::Pages sum;
+    const std::uint64_t page = page_map_.page_bytes();
+    const std::uint64_t end = (chunk + size) / page * page;
+    for (std::uint64_t from = (chunk + kChunkHeader + page - 1) / page * page; from < end;) {
+      const std::uint64_t to = std::min(end, from + kPartPages * page);
+      const Segment::Pages part = Segment(memory_, page_map_, from, to).whole_pages(from, to);
+      sum.resident += part.resident;
+      sum.absent += part.absent;
+      from = to;
+      if (from < end && late()) {
+        return std::nullopt;
+      }
+    }
+    return sum;
+  }
+
+  // Whether adjacent mappings hold a chunk.
+  static bool is_mapped(const std::vector<Mapping>& mappings, std::uint64_t chunk, std::uint64_t size) {
+    auto mapping = std::upper_bound(mappings.begin(), mappings.end(), chunk,
+                                    [](std::uint64_t at, const Mapping& other) { return at < other.end; });
+    std::uint64_t end = chunk;
+    for (; mapping != mappings.end() && mapping->begin <= end && end - chunk < size; ++mapping) {
+      end = mapping->end;
+    }
+    return end - chunk >= size;
   }
 
   const Memory& memory_;
