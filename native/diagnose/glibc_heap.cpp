@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <set>
@@ -19,23 +18,28 @@ constexpr std::uint64_t kFlags = 7;
 constexpr std::uint64_t kPrevInUse = 1;
 constexpr std::uint64_t kNonContiguous = 2;
 constexpr int kAttempts = 4;
-constexpr auto kTimeLimit = std::chrono::seconds(10);  // for all arenas
+constexpr auto kTimeLimit = std::chrono::seconds(10);  // for all arenas, without their first walks
 constexpr std::size_t kStepsToClock = 1024;            // between two looks at the clock
+constexpr std::uint64_t kPartPages = 1 << 18;          // of a free chunk, between two looks at the clock
 // HEAP_MAX_SIZE: 64 MiB, and four huge pages of 2 MiB or 1 GiB with glibc.malloc.hugetlb=2.
 constexpr std::array<std::uint64_t, 3> kHeapBytes = {64ULL << 20, 8ULL << 20, 4ULL << 30};
 
 class ArenaReader {
  public:
   ArenaReader(const Memory& memory, const PageMap& page_map, const ArenaLayout& layout,
-              const std::vector<Mapping>& mappings)
-      : memory_(memory), page_map_(page_map), layout_(layout), mappings_(mappings) {}
+              const std::vector<Mapping>& mappings, const Now& now)
+      : memory_(memory),
+        page_map_(page_map),
+        layout_(layout),
+        mappings_(mappings),
+        now_(now),
+        deadline_(now() + kTimeLimit) {}
 
   Arena read(std::uint64_t address) {
     Arena arena;
-    arena.address = address;
-    arena.consistent = false;
-    for (int attempt = 0; attempt < kAttempts && !late(); ++attempt) {
+    for (int attempt = 0; attempt < kAttempts && (attempt == 0 || !late()); ++attempt) {
       arena = {};
+      first_attempt_ = attempt == 0;
       mangled_.reset();
       arena.address = address;
       top_ = memory_.word(layout_.top(address)).value_or(0);
@@ -46,7 +50,7 @@ class ArenaReader {
         break;
       }
       // A list is followed in one go, while it is short: before the walk.
-      arena.consistent = (!layout_.has_fastbins() || add_fastbins(arena)) &&
+      arena.consistent = !late() && (!layout_.has_fastbins() || add_fastbins(arena)) &&
                          (address == layout_.main ? add_main(arena) : add_heaps(arena));
       if (arena.consistent) {
         break;
@@ -71,7 +75,7 @@ class ArenaReader {
   }
 
   // A process that changes its heap, or means harm, may send the reader around for ever.
-  [[nodiscard]] bool late() const { return std::chrono::steady_clock::now() > deadline_; }
+  [[nodiscard]] bool late() const { return now_() > deadline_; }
 
   bool add_fastbins(Arena& arena) {
     std::size_t steps = 0;
@@ -105,7 +109,7 @@ class ArenaReader {
   // Returns the next chunk of a fastbin, 0 at its end; nullopt if the link leads to no chunk.
   //
   // Links are stored as pointer ^ (address of the link >> 12) since 2.32, and plainly before. The
-  // first link that leads to a chunk in one way only tells which.
+  // first link that leads to a chunk by only one of the two readings decides.
   std::optional<std::uint64_t> next_fast(std::uint64_t chunk, std::uint64_t size) {
     const auto link = memory_.word(chunk + 16);
     if (!link) {
@@ -187,10 +191,23 @@ class ArenaReader {
   }
 
   // Adds the free chunks from `chunk` to the top or to the end of the segment.
+  //
+  // A walk only moves forward, so it ends without a clock. The first one takes as long as the size
+  // of the heap demands, and that time does not count.
   bool walk(Arena& arena, Segment& segment, std::uint64_t chunk) {
+    if (!first_attempt_) {
+      return walk_chunks(arena, segment, chunk);
+    }
+    const auto began = now_();
+    const bool walked = walk_chunks(arena, segment, chunk);
+    deadline_ += now_() - began;
+    return walked;
+  }
+
+  bool walk_chunks(Arena& arena, Segment& segment, std::uint64_t chunk) {
     auto head = segment.word(chunk + 8);
     for (std::size_t steps = 1; head && chunk < segment.end(); ++steps) {
-      if (steps % kStepsToClock == 0 && late()) {
+      if (!first_attempt_ && steps % kStepsToClock == 0 && late()) {
         return false;
       }
       const std::uint64_t size = *head & ~kFlags;
@@ -220,12 +237,11 @@ class ArenaReader {
       std::uint64_t size, forward, back;
     };
     const auto add = [&](std::uint64_t chunk, std::uint64_t size) {
-      Segment::Pages pages;
-      if (size > page_map_.page_bytes()) {
-        pages =
-            Segment(memory_, page_map_, chunk, chunk + size).whole_pages(chunk + kChunkHeader, chunk + size);
+      const auto pages = size > page_map_.page_bytes() ? pages_of(chunk, size) : Segment::Pages{};
+      if (pages) {
+        add_free(arena, chunk, size, *pages);
       }
-      add_free(arena, chunk, size, pages);
+      return pages.has_value();
     };
     for (std::uint64_t bin = 0; bin < ArenaLayout::kBins; ++bin) {
       const std::uint64_t head = layout_.bins(arena.address) + bin * 16 - 16;  // as a chunk
@@ -238,31 +254,65 @@ class ArenaReader {
             (steps % kStepsToClock == kStepsToClock - 1 && late())) {
           return false;
         }
-        add(chunk, links.size & ~kFlags);
+        if (!add(chunk, links.size & ~kFlags)) {
+          return false;
+        }
         before = chunk;
         chunk = links.forward;
       }
     }
     const auto head = memory_.word(top_ + 8);
-    if (!head || (*head & ~kFlags) > arena.system) {
-      return false;
+    return head && (*head & ~kFlags) <= arena.system && add(top_, *head & ~kFlags);
+  }
+
+  // Counts the whole pages of a free chunk, a part at a time; nullopt if no mapping holds the chunk,
+  // or at the limit of time.
+  [[nodiscard]] std::optional<Segment::Pages> pages_of(std::uint64_t chunk, std::uint64_t size) const {
+    // The heap may have grown since its mappings were read.
+    if (!is_mapped(mappings_, chunk, size) && !is_mapped(memory_.mappings(), chunk, size)) {
+      return std::nullopt;
     }
-    add(top_, *head & ~kFlags);
-    return true;
+    Segment::Pages sum;
+    const std::uint64_t page = page_map_.page_bytes();
+    const std::uint64_t end = (chunk + size) / page * page;
+    for (std::uint64_t from = (chunk + kChunkHeader + page - 1) / page * page; from < end;) {
+      const std::uint64_t to = std::min(end, from + kPartPages * page);
+      const Segment::Pages part = Segment(memory_, page_map_, from, to).whole_pages(from, to);
+      sum.resident += part.resident;
+      sum.absent += part.absent;
+      from = to;
+      if (from < end && late()) {
+        return std::nullopt;
+      }
+    }
+    return sum;
+  }
+
+  // Whether adjacent mappings hold a chunk.
+  static bool is_mapped(const std::vector<Mapping>& mappings, std::uint64_t chunk, std::uint64_t size) {
+    auto mapping = std::upper_bound(mappings.begin(), mappings.end(), chunk,
+                                    [](std::uint64_t at, const Mapping& other) { return at < other.end; });
+    std::uint64_t end = chunk;
+    for (; mapping != mappings.end() && mapping->begin <= end && end - chunk < size; ++mapping) {
+      end = mapping->end;
+    }
+    return end - chunk >= size;
   }
 
   const Memory& memory_;
   const PageMap& page_map_;
   const ArenaLayout& layout_;
   const std::vector<Mapping>& mappings_;
-  const std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + kTimeLimit;
+  const Now& now_;
+  std::chrono::steady_clock::time_point deadline_;
+  bool first_attempt_ = true;
   std::uint64_t top_ = 0;
   std::optional<bool> mangled_;  // whether links in fastbins are
 };
 
 }  // namespace
 
-std::optional<GlibcHeap> read_glibc_heap(const Memory& memory) {
+std::optional<GlibcHeap> read_glibc_heap(const Memory& memory, const Now& now) {
   const PageMap page_map(memory.pid());
   const std::vector<Mapping> mappings = memory.mappings();
   const auto layout = find_arenas(memory, page_map, mappings);
@@ -270,7 +320,7 @@ std::optional<GlibcHeap> read_glibc_heap(const Memory& memory) {
     return std::nullopt;
   }
   GlibcHeap heap;
-  ArenaReader reader(memory, page_map, *layout, mappings);
+  ArenaReader reader(memory, page_map, *layout, mappings, now);
   for (const std::uint64_t arena : layout->arenas) {
     heap.arenas.push_back(reader.read(arena));
   }

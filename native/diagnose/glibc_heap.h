@@ -13,9 +13,14 @@
 //
 // Nothing is stopped, so the heap may change meanwhile. If neither way leads to the end, both are
 // repeated. If that does not help, the arena's `consistent` is false, and its figures cover a part.
+//
+// A process that means harm could send the reader around for ever, so there is a limit of time. The
+// first walk of a heap does not count: the larger the heap, the longer it takes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -48,7 +53,10 @@ struct GlibcHeap {
   std::optional<MappedBlocks> mapped;
 };
 
-// nullopt: no arena of glibc was found.
-std::optional<GlibcHeap> read_glibc_heap(const Memory& memory);
+using Now = std::function<std::chrono::steady_clock::time_point()>;
+
+// nullopt: no arena of glibc was found. `now` tells the time for the limit.
+std::optional<GlibcHeap> read_glibc_heap(const Memory& memory,
+                                         const Now& now = std::chrono::steady_clock::now);
 
 }  // namespace heapwright::diagnose

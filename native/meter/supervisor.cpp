@@ -19,6 +19,12 @@ namespace {
 constexpr double kWaitReportDelayS = 5;
 constexpr std::array<int, 7> kTaken{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
 
+// Whether nohup started the meter, or something else that ignores SIGHUP.
+bool ignores_hangup() {
+  struct sigaction action{};
+  return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 Supervisor::~Supervisor() {
@@ -32,6 +38,9 @@ bool Supervisor::open(sigset_t& mask) {
   sigemptyset(&taken);
   for (const int signal : kTaken) {
     sigaddset(&taken, signal);
+  }
+  if (ignores_hangup()) {
+    sigdelset(&taken, SIGHUP);
   }
   if (sigprocmask(SIG_BLOCK, &taken, &mask) != 0) {
     return false;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -148,6 +149,36 @@ def test_arena_of_a_thread_is_read_past_a_page_that_is_not_in_memory(tmp_path: P
     assert heap["consistent"]
     assert arena["free_bytes"] - arena["top_bytes"] == 3 * 50016
     assert 6 * 50000 < arena["resident_bytes"] < arena["system_bytes"]
+
+
+# A program that claims a free block and an arena of 32 TiB. The bins are at a fixed distance from the arena's size.
+HUGE_CHUNK = """#include <stdlib.h>
+#include <unistd.h>
+static char *blocks[3];
+int main(void) {
+  for (int i = 0; i < 3; i++) blocks[i] = malloc(50000);
+  free(blocks[1]);
+  char *unsorted = *(char **)blocks[1];
+  *(size_t *)(unsorted + 16 + 127 * 16 + 16 + 24) = 1ul << 46;
+  *(size_t *)(blocks[1] - 8) = 1ul << 45 | 1;
+  char byte = 0;
+  if (write(1, &byte, 1) != 1) return 1;
+  return read(0, &byte, 1) != 0;
+}
+"""
+
+
+def test_size_of_a_chunk_that_no_mapping_holds_takes_no_memory(tmp_path: Path) -> None:
+    source = tmp_path / "huge.c"
+    source.write_text(HUGE_CHUNK)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, limits[1]))
+    try:
+        heap = heap_of(source, "-O0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert not heap["consistent"]
+    assert heap["free_bytes"] < MIB
 
 
 def test_malloc_that_was_never_called_has_a_heap_of_nothing(tmp_path: Path) -> None:

@@ -155,6 +155,20 @@ def test_signals_end_what_the_command_has_left(number: signal.Signals, any_meter
     assert gone([child])
 
 
+def test_nohup_keeps_the_hangup_from_what_the_command_has_left(any_meter: Meter, pids: Path) -> None:
+    words = any_meter.words(["/bin/sh", "-c", FAMILY.format(pids) + "exit 5"], "--kill-grace", "0")
+    running = subprocess.Popen(["nohup", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    shell, child = numbers(pids)
+    wait_for(lambda: not Path(f"/proc/{shell}").exists())
+    running.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(timeout=0.3)
+    assert alive(child)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(timeout=60) == 0
+    assert gone([child])
+
+
 # With the parent
 
 
