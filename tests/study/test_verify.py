@@ -116,6 +116,9 @@ def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
         config = Config(7, "toy", {"cache": "0"}, {"TOY": "toy.cache=0"})
         found = then((predicts, "better"), (1.0, "same")) if predicts else then((1.0, "same"), (0.8, "better"))
         found["wall_s"] = confirmation("wall_s", 1.0, "unproven")
+        if predicts:  # as replays measure them
+            memory = ("mean_rss_bytes", "peak_pss_bytes", "mean_pss_bytes")
+            found |= {m: confirmation(m, predicts, "unproven") for m in memory}
         pick = Pick("time", config, Evaluation(1, config, 1, {}, {}, True, "", True), [], found, "")
         executor = sys.modules["heapwright.tuning.session"].Executor(study.workload, MeterOptions(), tmp_path)
         configs = Config(1, "toy", {}, {}), config
@@ -274,6 +277,15 @@ def test_a_limit_of_a_kind_is_exceeded_only_by_a_proof(check: Verify, wall: floa
     found = check(World(effect=both, noise=0.01), options=Options(limits={"time": 1.02}))
     assert (found.state, found.states["wall_s"]) == (state, state)
     assert "sys_s" not in found.states
+
+
+def test_a_limit_of_a_kind_demands_no_metric_that_only_replays_measure(check: Verify) -> None:
+    """Regression: 'peak proportional memory cannot be measured here'; replays measure it, a program need not."""
+    options = Options(limits={"memory": 1.05})
+    found = check(World(effect=lambda s, _i: {"peak_rss_bytes": 0.7} if s else {}, noise=0.01), 0.0, 0.7, options)
+    assert (found.state, found.states["peak_pss_bytes"]) == ("holds", "holds")
+    assert "peak_pss_bytes" not in found.now
+    assert found.states["mean_rss_bytes"] == "holds", "measured, and judged"
 
 
 @pytest.mark.parametrize("demand", [{"limits": {"major_faults": 1.0}}, {"requires": ("major_faults <= 1x",)}])

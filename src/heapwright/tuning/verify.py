@@ -371,7 +371,7 @@ def _findings(
     default, choice = configs
     by_id = {config.id: config for config in configs}
     requires = demands.requires
-    _check_measured(runs, [*demands.metrics, *(r.metric for r in requires)])
+    _check_measured(runs, [*(m for m in demands.metrics if m not in demands.tolerated), *(r.metric for r in requires)])
     logs = {metric: _by_block(runs, choice.id, metric) for metric in demands.metrics}
     logs |= {r.text: _bounded_values(r, runs, choice.id) for r in requires if r.bound > 0}
     candidate = gather(runs, by_id, default.id).get(choice.id, Candidate(choice))
