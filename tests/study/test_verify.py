@@ -22,14 +22,13 @@ from heapwright.study.choose import pick_to_verify
 from heapwright.study.options import Options
 from heapwright.study.requirement import parse_requirement
 from heapwright.study.view import Confirmation, Evaluation, Pick
+from heapwright.tuning.thresholds import predicted_thresholds, thresholds
 from heapwright.tuning.verification import State, Verification, overall_verdict, refused, with_sentence
 from heapwright.tuning.verify import (
     _bounded_values,
     _by_block,
     decide,
     of_every_run,
-    predicted_thresholds,
-    thresholds,
     verify,
 )
 

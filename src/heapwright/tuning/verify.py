@@ -1,20 +1,10 @@
 """Tests with fresh pairs whether a study's gain still holds: after a rebuild, or on another machine or base image.
 
-Every objective has a threshold on its log ratio, and every requirement its bound:
-
-    an objective with a claimed gain     half of the gain must remain (`keep`), if the gain is large enough to matter
-    any other objective                  its cost in the study, plus at most half of the claimed gain
-    a requirement of the study           its bound
-
-A study of recordings predicted its gain. It is proven if memory is lower by more than the equivalence margin (time, if
-no lower memory was predicted), whatever its share of the prediction: the recording has no memory or time besides
-malloc's. Any other objective may cost half of the predicted gain of memory, and `PREDICTED_LOSS` in any case.
-
-The gain holds if every interval lies below its threshold. It is lost if one interval lies above. Otherwise more pairs
-run until the time is over. Repeated looks at the data would find something by chance. So each look has its own error
-rate, and all looks together stay below `ALPHA` (alpha spending: the share 6/π²k² of it at look k). The intervals are
-Student's t over the mean log ratios of the blocks, wider where runs fall into groups or come in spells
-(`stats.mean_errors`).
+The gain holds if every interval lies below its threshold (`tuning.thresholds`). It is lost if one interval lies above.
+Otherwise more pairs run until the time is over. Repeated looks at the data would find something by chance. So each look
+has its own error rate, and all looks together stay below `ALPHA` (alpha spending: the share 6/π²k² of it at look k).
+The intervals are Student's t over the mean log ratios of the blocks, wider where runs fall into groups or come in
+spells (`stats.mean_errors`).
 """
 
 from __future__ import annotations
@@ -41,19 +31,18 @@ from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
-from heapwright.study.policy import Policy, gain_matters, requirements_of, with_noise
+from heapwright.study.policy import Policy, requirements_of, with_noise
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_writable_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.takeover_check import not_loaded
+from heapwright.tuning.thresholds import KEEP, predicted_thresholds, thresholds
 from heapwright.tuning.verification import State, Verification, overall_verdict, with_sentence
 from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
 ALPHA = 0.02  # probability of a wrong verdict, over all looks
-KEEP = 0.5  # share of the claimed gain that must remain
-PREDICTED_LOSS = 0.02  # of another objective, where a gain was only predicted
 PHASE, _WARM_UP = "verify", "verify.warm-up"
 _LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
@@ -106,54 +95,6 @@ class _MeasuredPairs:
     failure: str
     interrupted: bool
     complete: bool
-
-
-def thresholds(
-    then: Mapping[str, Confirmation], objectives: Sequence[str], keep: float, limits: Mapping[str, float] | None = None
-) -> dict[str, float]:
-    """The log ratio that each objective must stay below for the gain to hold.
-
-    Args:
-        then: the study's confirmation of each objective.
-        objectives: metric keys.
-        keep: share of the claimed gain that must remain, from 0 to 1.
-        limits: objective → the log ratio that the user allows.
-    """
-    better = [then[m] for m in objectives if m in then and then[m].verdict == "better"]
-    large = [c for c in better if gain_matters(c)]
-    gains = {c.metric: math.log(c.ratio) for c in large or better}
-    largest = max((-gain for gain in gains.values()), default=0.0)
-    found = {}
-    for metric in objectives:
-        if metric in gains:
-            found[metric] = keep * gains[metric]
-        elif metric in then:
-            found[metric] = max(math.log(then[metric].high), 0.0) + (1 - keep) * largest
-    return {metric: min(bound, (limits or {}).get(metric, math.inf)) for metric, bound in found.items()}
-
-
-def predicted_thresholds(
-    then: Mapping[str, Confirmation],
-    objectives: Sequence[str],
-    margin: float,
-    keep: float,
-    limits: Mapping[str, float] | None = None,
-) -> dict[str, float]:
-    """The log ratio that each objective must stay below for a predicted gain to be proven.
-
-    Args:
-        then: the prediction of each objective.
-        objectives: metric keys.
-        margin: equivalence margin, as a share.
-        keep: share of the predicted gain that must remain, from 0 to 1.
-        limits: objective → the log ratio that the user allows.
-    """
-    better = {m: math.log(then[m].ratio) for m in objectives if m in then and then[m].verdict == "better"}
-    gains = {m: gain for m, gain in better.items() if METRICS[m].kind == "memory"} or better
-    largest = max((-gain for m, gain in gains.items() if METRICS[m].kind == "memory"), default=0.0)
-    loss = max(math.log1p(PREDICTED_LOSS), (1 - KEEP) * largest)
-    found = {m: min(math.log1p(-margin), keep * gains[m]) if m in gains else loss for m in objectives if m in then}
-    return {metric: min(bound, (limits or {}).get(metric, math.inf)) for metric, bound in found.items()}
 
 
 def decide(
