@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -98,20 +98,26 @@ class _MeasuredPairs:
 
 
 def decide(
-    logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], look: int, earlier: int = 0
+    logs: Mapping[str, Sequence[float]],
+    bounds: Mapping[str, float],
+    look: int,
+    earlier: int = 0,
+    tolerated: Collection[str] = (),
 ) -> dict[str, State]:
-    """The verdict on each objective after a look at the data.
+    """The verdict on each objective and requirement after a look at the data.
 
     Args:
-        logs: objective → log ratios, one for each block.
-        bounds: thresholds on the log ratios, by objective (`thresholds`).
+        logs: objective or text of a requirement → the values that its interval is of, one for each block or run: log
+            ratios, or values of an absolute requirement (`_bounded_values`).
+        bounds: thresholds on these values (`thresholds`, `Requirement.upper_bound`).
         look: number of the look, from 1.
         earlier: number of earlier verifications of the same setting and program.
+        tolerated: metrics that only a proof of the contrary loses (`_alphas`).
     """
     import numpy as np
     from scipy.stats import t
 
-    alpha = _alpha(look, len(bounds), earlier)
+    alphas = _alphas(bounds, tolerated, look, earlier)
     states: dict[str, State] = {}
     for metric, bound in bounds.items():
         values = logs.get(metric, ())
@@ -120,18 +126,32 @@ def decide(
             continue
         found = mean_errors(np.asarray(values, dtype=float)[None])
         mean = float(found.mean[0])
-        half = float(t.ppf(1 - alpha / 2, found.freedom[0]) * found.error[0])
+        half = float(t.isf(alphas[metric] / 2, found.freedom[0]) * found.error[0])
         states[metric] = "holds" if mean + half < bound else "lost" if mean - half > bound else "undecided"
     return states
 
 
-def _alpha(look: int, demands: int, earlier: int) -> float:
-    """The probability of a wrong verdict on one demand at one look; each earlier verification halves it."""
-    return ALPHA * 6 / (math.pi * look) ** 2 / demands / 2.0**earlier
+def _alphas(demands: Collection[str], tolerated: Collection[str], look: int, earlier: int) -> dict[str, float]:
+    """The two-sided error rate of the interval of each demand at one look; each earlier verification halves it.
+
+    The demands that are not tolerated share the error rate of the look, and so do the tolerated ones among themselves.
+    Nevertheless the verdict has that error rate. If the gain is there, it is lost wrongly only above an interval: half
+    of the rate for the demands, and half for the tolerated metrics. If the gain is gone, it holds wrongly only below
+    one interval of a demand, because tolerated metrics cannot make it hold.
+
+    Args:
+        demands: objectives, limited metrics and requirements with a bound.
+        tolerated: those of them that only a proof of the contrary loses.
+        look: number of the look, from 1.
+        earlier: number of earlier verifications of the same setting and program.
+    """
+    rate = math.ldexp(ALPHA * 6 / (math.pi * look) ** 2, -earlier)
+    lenient = sum(name in tolerated for name in demands)
+    return {name: rate / (lenient if name in tolerated else len(demands) - lenient) for name in demands}
 
 
 def _without_ratio(
-    candidate: Candidate, bounds: Mapping[str, float], requires: Sequence[Requirement], alpha: float
+    candidate: Candidate, bounds: Mapping[str, float], requires: Sequence[Requirement], alphas: Mapping[str, float]
 ) -> dict[str, State]:
     """The verdict on ratios of metrics that are 0 in one run of a pair: their values decide (`Candidate.is_above`).
 
@@ -139,11 +159,11 @@ def _without_ratio(
         candidate: the choice's runs.
         bounds: metric → the log ratio that it must stay below.
         requires: the requirements of the study.
-        alpha: probability of a wrong verdict on one of them.
+        alphas: metric, or text of a requirement → probability of a wrong verdict on it (`_alphas`).
     """
-    kept = {metric: candidate.is_above(metric, math.exp(bound), alpha) for metric, bound in bounds.items()}
+    kept = {metric: candidate.is_above(metric, math.exp(bound), alphas[metric]) for metric, bound in bounds.items()}
     found = {metric: None if above is None else not above for metric, above in kept.items()}
-    found |= {r.text: r.keeps(candidate, alpha) for r in requires if r.relative}
+    found |= {r.text: r.keeps(candidate, alphas[r.text]) for r in requires if r.relative and r.text in alphas}
     return {name: "holds" if holds else "lost" for name, holds in found.items() if holds is not None}
 
 
@@ -317,8 +337,9 @@ def _findings(
     logs |= {r.text: _bounded_values(r, runs, choice.id) for r in requires if r.bound > 0}
     candidate = gather(runs, by_id, default.id).get(choice.id, Candidate(choice))
     ratios = {metric: demands.bounds[metric] for metric in demands.metrics}
-    states = decide(logs, demands.bounds, look, demands.earlier) | of_every_run(requires, runs, choice.id)
-    states |= _without_ratio(candidate, ratios, requires, _alpha(look, len(demands.bounds), demands.earlier))
+    of_look = (look, demands.earlier)
+    states = decide(logs, demands.bounds, *of_look, demands.tolerated) | of_every_run(requires, runs, choice.id)
+    states |= _without_ratio(candidate, ratios, requires, _alphas(demands.bounds, demands.tolerated, *of_look))
     states |= {m: "holds" for m in demands.tolerated & states.keys() if states[m] == "undecided"}
     now = judge_pairs(runs, by_id, default.id, options).get(choice.id, {})
     results = tuple(
