@@ -60,7 +60,7 @@ class _Demands:
         bounds: metric, or text of a requirement → the log ratio (the value, for an absolute requirement; negated for a
             lower bound) that the interval must lie below. Requirements of every run have none.
         tolerated: metrics that only a limit of their kind bounds: they must not be shown to exceed it.
-        earlier: number of earlier verifications of the same setting and program.
+        earlier: number of earlier verifications of the same setting on the same build.
     """
 
     then: dict[str, Confirmation]
@@ -111,7 +111,7 @@ def decide(
             ratios, or values of an absolute requirement (`_bounded_values`).
         bounds: thresholds on these values (`thresholds`, `Requirement.upper_bound`).
         look: number of the look, from 1.
-        earlier: number of earlier verifications of the same setting and program.
+        earlier: number of earlier verifications of the same setting on the same build.
         tolerated: metrics that only a proof of the contrary loses (`_alphas`).
     """
     import numpy as np
@@ -143,7 +143,7 @@ def _alphas(demands: Collection[str], tolerated: Collection[str], look: int, ear
         demands: objectives, limited metrics and requirements with a bound.
         tolerated: those of them that only a proof of the contrary loses.
         look: number of the look, from 1.
-        earlier: number of earlier verifications of the same setting and program.
+        earlier: number of earlier verifications of the same setting on the same build.
     """
     rate = math.ldexp(ALPHA * 6 / (math.pi * look) ** 2, -earlier)
     lenient = sum(name in tolerated for name in demands)
@@ -193,7 +193,7 @@ def verify(
         max_s: time limit in seconds; the last run may exceed it.
         keep: share of the claimed gain that must remain, from 0 to 1; None for the usual share.
         predicted: whether the study is one of recordings.
-        earlier: number of earlier verifications of the same setting and program.
+        earlier: number of earlier verifications of the same setting on the same build.
 
     Raises:
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
