@@ -19,6 +19,7 @@ from heapwright.interleaving.stats import (
     narrow_enough,
     ratio_interval,
     relative_noise,
+    signed_rank,
     signed_rank_p,
     summarise,
     verdict,
@@ -153,6 +154,14 @@ def test_p_is_a_probability_and_two_sided(logs: list[float]) -> None:
     p = signed_rank_p(logs)
     assert 0 <= p <= 1
     assert signed_rank_p([-x for x in logs]) == pytest.approx(p)
+
+
+def test_the_direction_is_that_of_the_rank_sum() -> None:
+    """Regression: it was that of most signs, so p < 0.01 for the one side was a proof of the other."""
+    differences = [997.0] * 24 + [-3.0] * 26
+    found = signed_rank(differences)
+    assert (found.p < 0.01, found.above) == (True, True)
+    assert signed_rank([-x for x in differences]) == (found.p, False)
 
 
 # Holm

@@ -55,6 +55,16 @@ def test_a_default_of_zero_has_no_ratio_although_some_pairs_are_equal() -> None:
     assert candidate.costs(["cpu_s"]) == (0.0,)
 
 
+def test_few_large_values_are_above_though_most_are_below() -> None:
+    """Regression: 24 pairs with 1,000 faults more and 26 with none were shown to be below the default."""
+    runs = []
+    for block in range(50):
+        runs.append(run(block, 1, major_faults=3.0))
+        runs.append(run(block, 2, major_faults=1000.0 if block % 2 and block < 48 else 0.0))
+    (candidate,) = gather(runs, CONFIGS, 1).values()
+    assert candidate.is_above("major_faults", 1.0) is True
+
+
 # programs with two speeds
 
 

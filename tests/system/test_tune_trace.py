@@ -98,7 +98,9 @@ def test_a_prediction_is_judged_on_recordings_that_the_search_did_not_use(tuned:
     assert "Proven on fresh runs" not in page
 
 
-def test_the_program_proves_the_prediction_and_the_verbs_say_so(there: Heapwright) -> None:
+def test_the_program_proves_the_prediction_and_the_verbs_say_so(
+    there: Heapwright, program: Callable[..., Path]
+) -> None:
     done = there("apply", "s.study")
     assert done.status == 4
     assert done.out.startswith("# heapwright")
@@ -129,6 +131,10 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(there: Heapwrigh
 
     done = there("verify", "s.study", "--", "./prog")
     assert "fresh pairs, with 1 earlier verification)." in done.out
+
+    shutil.copy(program("tiny_blocks", "-DBLOCKS=210000"), there.folder / "prog")
+    done = there("verify", "s.study", "--", "./prog")
+    assert "fresh pairs)." in done.out, "a new build is a new question"
 
     before = runs_of(there.folder / "s.study")
     shutil.move(there.folder / "s.study", there.folder / "kept.study")

@@ -31,6 +31,7 @@ from heapwright.terminal_text import console, say, visible
 if TYPE_CHECKING:
     from heapwright.allocators.space_spec import SpaceFile
     from heapwright.interleaving.configuration import Config
+    from heapwright.study.verifications import Question
     from heapwright.study.view import Pick, StudyView
     from heapwright.tuning.verification import Verification
     from heapwright.workload.model import Workload
@@ -109,13 +110,14 @@ def _verify(args: argparse.Namespace) -> int:
     from heapwright.study.local_environment import all_spaces, changed_variables, set_variables
     from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
+    from heapwright.study.verifications import Question, times_verified
     from heapwright.workload.model import whole_only, with_prefix
-    from heapwright.workload.program import ProgramIdentity
+    from heapwright.workload.program import ProgramIdentity, identify_program
 
     with read_study(args.study) as store, study_errors(args.study):
-        verifications = store.meta.verifications
-        view, spaces, identity = view_of(store), all_spaces(store.meta), program_of(store) or ProgramIdentity()
-        before, now = changed_variables(store.meta.environment, set_variables(_space_files(spaces)))
+        meta = store.meta
+        view, spaces, identity = view_of(store), all_spaces(meta), program_of(store) or ProgramIdentity()
+        before, now = changed_variables(meta.environment, set_variables(_space_files(spaces)))
     pick = pick_to_verify(view, args.pick)
     given = args.command is not None or args.workload is not None
     if view.recordings is not None and not given:
@@ -135,12 +137,15 @@ def _verify(args: argparse.Namespace) -> int:
         _refuse_linked(workload, pick)
         refuse_uncompared(workload, view.objectives)
         refuse_unmeasured(workload, view.objectives)
-        earlier = verifications.get(_question(pick, workload), 0)
+        question = (
+            Question(pick.config.id, _program_text(workload), identify_program(workload)) if view.recordings else None
+        )
+        earlier = times_verified(meta, question) if question else 0
         found, notes = _verified(args, view, pick, spaces, workload, identity, earlier)
         if before and view.recordings is None:
             notes.insert(0, f"the environment differs from the study's: it was {before}, now it is {now}")
-        if view.recordings is not None:
-            notes += _keep(args.study, view, pick, found, workload)
+        if question is not None:
+            notes += _keep(args.study, view, question, found)
     if args.json:
         write_json(args.json, _as_json(view, pick, found, notes))
     if args.junit:
@@ -322,24 +327,20 @@ def _program_text(workload: Workload) -> str:
     return workload.path or shlex.join(workload.file.command)
 
 
-def _question(pick: Pick, workload: Workload) -> str:
-    """Return the key of `StudyMeta.verifications`: a configuration, on a program."""
-    return f"{pick.config.id} on {_program_text(workload)}"
-
-
-def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workload: Workload) -> list[str]:
+def _keep(study: Path, view: StudyView, question: Question, found: Verification) -> list[str]:
     """Store the verdict in a study of recordings, so that its claim is proven or refuted; return notes for the user."""
     from datetime import UTC, datetime
 
     from heapwright.study.choose import keep_choice
     from heapwright.study.load import view_of
     from heapwright.study.store import open_writable_study
+    from heapwright.study.verifications import verified_again
 
     verified = {
-        "config": pick.config.id,
+        "config": question.config,
         "verdict": found.state,
         "sentence": found.sentence,
-        "on": _program_text(workload),
+        "on": question.on,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "pairs": found.pairs,
         "objection": found.objection,
@@ -348,8 +349,7 @@ def _keep(study: Path, view: StudyView, pick: Pick, found: Verification, workloa
     try:
         with open_writable_study(study) as store:
             if found.pairs:
-                asked, question = store.meta.verifications, _question(pick, workload)
-                store.update(verifications=asked | {question: asked.get(question, 0) + 1})
+                store.update(verified_builds=verified_again(store.meta, question))
             if found.state != "undecided":
                 store.update(verified=verified, choice={})
                 keep_choice(store, view_of(store))

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.records import StoredRun
-from heapwright.interleaving.stats import ALPHA, log_ratio, signed_rank_p
+from heapwright.interleaving.stats import ALPHA, log_ratio, signed_rank
 from heapwright.metrics import METRICS
 
 # (input, metric) → value of the program under the default.
@@ -102,8 +102,8 @@ class Candidate:
         if not self.has_no_ratio(metric):
             return None
         found = [value - ratio * default for group in self.pairs[metric].values() for value, default in group]
-        above = sum((x > 0) - (x < 0) for x in found) > 0
-        return above if signed_rank_p(found) < alpha else None
+        p, above = signed_rank(found)
+        return above if p < alpha else None
 
     def means_shown(self, metric: str) -> str:
         """The mean values of this setting and the default, for people: '20.0 MiB, by default 0 B'."""

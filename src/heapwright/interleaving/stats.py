@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,20 +171,33 @@ def mean_ranks(values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.floa
     return (ordered.searchsorted(values, "left") + ordered.searchsorted(values, "right") + 1) / 2
 
 
-def signed_rank_p(logs: Sequence[float]) -> float:
-    """Compute the exact two-sided p value of Wilcoxon's signed-rank test that the median ratio is 1.
+class SignedRank(NamedTuple):
+    """The result of Wilcoxon's signed-rank test.
+
+    Attributes:
+        p: two-sided p value.
+        above: whether the positive values have the larger rank sum.
+    """
+
+    p: float
+    above: bool
+
+
+def signed_rank(logs: Sequence[float]) -> SignedRank:
+    """Do Wilcoxon's exact signed-rank test that the median ratio is 1.
 
     It counts the signs that the log ratios could have, with their sizes as they are, so that it is exact with ties and
     zeros too. scipy's `wilcoxon` approximates with ties, or takes seconds to try each combination of signs.
 
     Args:
-        logs: paired log ratios. Zeros are treated as Pratt proposes.
+        logs: paired log ratios, or differences. Zeros are treated as Pratt proposes.
 
     Returns:
-        The p value; 1 if all log ratios are 0 or there are fewer than two.
+        p is 1 if all values are 0 or there are fewer than two. The direction is that of the rank sum, which decides p:
+        most of the values may have the other sign.
     """
     if len(logs) < 2 or not any(logs):
-        return 1.0
+        return SignedRank(1.0, False)
     values = np.asarray(logs, dtype=np.float64)
     ranks = (2 * mean_ranks(np.abs(values))).astype(int)  # twice a mean rank is an integer
     chances = np.zeros(ranks.sum() + 1)  # of each sum of positive ranks
@@ -194,8 +207,14 @@ def signed_rank_p(logs: Sequence[float]) -> float:
         chances[:end] /= 2
         chances[rank : end + rank] += chances[:end]
         end += rank
-    positive = ranks[values > 0].sum()
-    return float(min(1.0, 2 * min(chances[: positive + 1].sum(), chances[positive:].sum())))
+    positive, negative = ranks[values > 0].sum(), ranks[values < 0].sum()
+    p = min(1.0, 2 * min(chances[: positive + 1].sum(), chances[positive:].sum()))
+    return SignedRank(float(p), bool(positive > negative))
+
+
+def signed_rank_p(logs: Sequence[float]) -> float:
+    """The two-sided p value of `signed_rank` alone."""
+    return signed_rank(logs).p
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from heapwright.study.options import Options
+
+
+class VerifiedBuild(msgspec.Struct):
+    """How often `verify` judged pairs of a configuration on a build of a program.
+
+    Attributes:
+        config: number of the configuration.
+        on: the program for people: its command or workload file.
+        build: build id or digest of each file of the program, without those that the program itself writes.
+        times: how often.
+    """
+
+    config: int
+    on: str
+    build: list[str]
+    times: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class StudyMeta(msgspec.Struct, kw_only=True):
@@ -41,7 +57,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         recordings: the recordings of a study of recordings (`trace.recordings.Recordings`); None for a program.
         hidden: allocator → settings that are not searched, because a replay does not show their effect.
         verified: the verdict of `verify` on the program, in a study of recordings; None before.
-        verifications: number of a configuration and the program → how often `verify` judged its pairs, in such a study.
+        verified_builds: how often `verify` judged pairs, in such a study (`study.verifications`).
         recorded: input → facts about its recording. recorded_beside: the same under a setting of the runtime, by
             'KEY=VALUE/INPUT'. recorded_again: counts of further recordings, by 'ALLOCATOR/KEY=VALUE/INPUT'.
         proxy: facts about the replays; None before they were tried.
@@ -91,7 +107,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     recordings: dict[str, Any] | None = None
     hidden: dict[str, list[str]] = {}
     verified: dict[str, Any] | None = None
-    verifications: dict[str, int] = {}
+    verified_builds: list[VerifiedBuild] = []
     recorded: dict[str, dict[str, Any]] = {}
     recorded_beside: dict[str, dict[str, Any]] = {}
     recorded_again: dict[str, dict[str, Any]] = {}

@@ -34,7 +34,7 @@ class Verification:
         requirements: the result of each requirement of the study.
         interrupted: whether the user stopped it; the verdict is that of the pairs so far.
         complete: whether it made all the pairs that a verification may make.
-        earlier: number of earlier verifications of the same setting and program, of a study of recordings.
+        earlier: number of earlier verifications of the same setting on the same build, of a study of recordings.
     """
 
     state: State

@@ -1,20 +1,10 @@
 """Tests with fresh pairs whether a study's gain still holds: after a rebuild, or on another machine or base image.
 
-Every objective has a threshold on its log ratio, and every requirement its bound:
-
-    an objective with a claimed gain     half of the gain must remain (`keep`), if the gain is large enough to matter
-    any other objective                  its cost in the study, plus at most half of the claimed gain
-    a requirement of the study           its bound
-
-A study of recordings predicted its gain. It is proven if memory is lower by more than the equivalence margin (time, if
-no lower memory was predicted), whatever its share of the prediction: the recording has no memory or time besides
-malloc's. Any other objective may cost half of the predicted gain of memory, and `PREDICTED_LOSS` in any case.
-
-The gain holds if every interval lies below its threshold. It is lost if one interval lies above. Otherwise more pairs
-run until the time is over. Repeated looks at the data would find something by chance. So each look has its own error
-rate, and all looks together stay below `ALPHA` (alpha spending: the share 6/π²k² of it at look k). The intervals are
-Student's t over the mean log ratios of the blocks, wider where runs fall into groups or come in spells
-(`stats.mean_errors`).
+The gain holds if every interval lies below its threshold (`tuning.thresholds`). It is lost if one interval lies above.
+Otherwise more pairs run until the time is over. Repeated looks at the data would find something by chance. So each look
+has its own error rate, and all looks together stay below `ALPHA` (alpha spending: the share 6/π²k² of it at look k).
+The intervals are Student's t over the mean log ratios of the blocks, wider where runs fall into groups or come in
+spells (`stats.mean_errors`).
 """
 
 from __future__ import annotations
@@ -22,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -41,19 +31,18 @@ from heapwright.metrics import METRICS
 from heapwright.study.claim import costs_elsewhere
 from heapwright.study.confirmation import judge_pairs
 from heapwright.study.options import Options
-from heapwright.study.policy import Policy, gain_matters, requirements_of, with_noise
+from heapwright.study.policy import Policy, requirements_of, with_noise
 from heapwright.study.requirement import Requirement
 from heapwright.study.store import open_writable_study
 from heapwright.study.view import Confirmation, Pick, RequirementResult
 from heapwright.study.view import State as RequirementState
 from heapwright.tuning.takeover_check import not_loaded
+from heapwright.tuning.thresholds import KEEP, predicted_thresholds, thresholds
 from heapwright.tuning.verification import State, Verification, overall_verdict, with_sentence
 from heapwright.workload.execute import Executor, time_limit
 from heapwright.workload.model import Workload
 
 ALPHA = 0.02  # probability of a wrong verdict, over all looks
-KEEP = 0.5  # share of the claimed gain that must remain
-PREDICTED_LOSS = 0.02  # of another objective, where a gain was only predicted
 PHASE, _WARM_UP = "verify", "verify.warm-up"
 _LOOKS = (8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100, 125, 160, 200)
 
@@ -71,7 +60,7 @@ class _Demands:
         bounds: metric, or text of a requirement → the log ratio (the value, for an absolute requirement; negated for a
             lower bound) that the interval must lie below. Requirements of every run have none.
         tolerated: metrics that only a limit of their kind bounds: they must not be shown to exceed it.
-        earlier: number of earlier verifications of the same setting and program.
+        earlier: number of earlier verifications of the same setting on the same build.
     """
 
     then: dict[str, Confirmation]
@@ -108,69 +97,27 @@ class _MeasuredPairs:
     complete: bool
 
 
-def thresholds(
-    then: Mapping[str, Confirmation], objectives: Sequence[str], keep: float, limits: Mapping[str, float] | None = None
-) -> dict[str, float]:
-    """The log ratio that each objective must stay below for the gain to hold.
-
-    Args:
-        then: the study's confirmation of each objective.
-        objectives: metric keys.
-        keep: share of the claimed gain that must remain, from 0 to 1.
-        limits: objective → the log ratio that the user allows.
-    """
-    better = [then[m] for m in objectives if m in then and then[m].verdict == "better"]
-    large = [c for c in better if gain_matters(c)]
-    gains = {c.metric: math.log(c.ratio) for c in large or better}
-    largest = max((-gain for gain in gains.values()), default=0.0)
-    found = {}
-    for metric in objectives:
-        if metric in gains:
-            found[metric] = keep * gains[metric]
-        elif metric in then:
-            found[metric] = max(math.log(then[metric].high), 0.0) + (1 - keep) * largest
-    return {metric: min(bound, (limits or {}).get(metric, math.inf)) for metric, bound in found.items()}
-
-
-def predicted_thresholds(
-    then: Mapping[str, Confirmation],
-    objectives: Sequence[str],
-    margin: float,
-    keep: float,
-    limits: Mapping[str, float] | None = None,
-) -> dict[str, float]:
-    """The log ratio that each objective must stay below for a predicted gain to be proven.
-
-    Args:
-        then: the prediction of each objective.
-        objectives: metric keys.
-        margin: equivalence margin, as a share.
-        keep: share of the predicted gain that must remain, from 0 to 1.
-        limits: objective → the log ratio that the user allows.
-    """
-    better = {m: math.log(then[m].ratio) for m in objectives if m in then and then[m].verdict == "better"}
-    gains = {m: gain for m, gain in better.items() if METRICS[m].kind == "memory"} or better
-    largest = max((-gain for m, gain in gains.items() if METRICS[m].kind == "memory"), default=0.0)
-    loss = max(math.log1p(PREDICTED_LOSS), (1 - KEEP) * largest)
-    found = {m: min(math.log1p(-margin), keep * gains[m]) if m in gains else loss for m in objectives if m in then}
-    return {metric: min(bound, (limits or {}).get(metric, math.inf)) for metric, bound in found.items()}
-
-
 def decide(
-    logs: Mapping[str, Sequence[float]], bounds: Mapping[str, float], look: int, earlier: int = 0
+    logs: Mapping[str, Sequence[float]],
+    bounds: Mapping[str, float],
+    look: int,
+    earlier: int = 0,
+    tolerated: Collection[str] = (),
 ) -> dict[str, State]:
-    """The verdict on each objective after a look at the data.
+    """The verdict on each objective and requirement after a look at the data.
 
     Args:
-        logs: objective → log ratios, one for each block.
-        bounds: thresholds on the log ratios, by objective (`thresholds`).
+        logs: objective or text of a requirement → the values that its interval is of, one for each block or run: log
+            ratios, or values of an absolute requirement (`_bounded_values`).
+        bounds: thresholds on these values (`thresholds`, `Requirement.upper_bound`).
         look: number of the look, from 1.
-        earlier: number of earlier verifications of the same setting and program.
+        earlier: number of earlier verifications of the same setting on the same build.
+        tolerated: metrics that only a proof of the contrary loses (`_alphas`).
     """
     import numpy as np
     from scipy.stats import t
 
-    alpha = _alpha(look, len(bounds), earlier)
+    alphas = _alphas(bounds, tolerated, look, earlier)
     states: dict[str, State] = {}
     for metric, bound in bounds.items():
         values = logs.get(metric, ())
@@ -179,18 +126,32 @@ def decide(
             continue
         found = mean_errors(np.asarray(values, dtype=float)[None])
         mean = float(found.mean[0])
-        half = float(t.ppf(1 - alpha / 2, found.freedom[0]) * found.error[0])
+        half = float(t.isf(alphas[metric] / 2, found.freedom[0]) * found.error[0])
         states[metric] = "holds" if mean + half < bound else "lost" if mean - half > bound else "undecided"
     return states
 
 
-def _alpha(look: int, demands: int, earlier: int) -> float:
-    """The probability of a wrong verdict on one demand at one look; each earlier verification halves it."""
-    return ALPHA * 6 / (math.pi * look) ** 2 / demands / 2.0**earlier
+def _alphas(demands: Collection[str], tolerated: Collection[str], look: int, earlier: int) -> dict[str, float]:
+    """The two-sided error rate of the interval of each demand at one look; each earlier verification halves it.
+
+    The demands that are not tolerated share the error rate of the look, and so do the tolerated ones among themselves.
+    Nevertheless the verdict has that error rate. If the gain is there, it is lost wrongly only above an interval: half
+    of the rate for the demands, and half for the tolerated metrics. If the gain is gone, it holds wrongly only below
+    one interval of a demand, because tolerated metrics cannot make it hold.
+
+    Args:
+        demands: objectives, limited metrics and requirements with a bound.
+        tolerated: those of them that only a proof of the contrary loses.
+        look: number of the look, from 1.
+        earlier: number of earlier verifications of the same setting on the same build.
+    """
+    rate = math.ldexp(ALPHA * 6 / (math.pi * look) ** 2, -earlier)
+    lenient = sum(name in tolerated for name in demands)
+    return {name: rate / (lenient if name in tolerated else len(demands) - lenient) for name in demands}
 
 
 def _without_ratio(
-    candidate: Candidate, bounds: Mapping[str, float], requires: Sequence[Requirement], alpha: float
+    candidate: Candidate, bounds: Mapping[str, float], requires: Sequence[Requirement], alphas: Mapping[str, float]
 ) -> dict[str, State]:
     """The verdict on ratios of metrics that are 0 in one run of a pair: their values decide (`Candidate.is_above`).
 
@@ -198,11 +159,11 @@ def _without_ratio(
         candidate: the choice's runs.
         bounds: metric → the log ratio that it must stay below.
         requires: the requirements of the study.
-        alpha: probability of a wrong verdict on one of them.
+        alphas: metric, or text of a requirement → probability of a wrong verdict on it (`_alphas`).
     """
-    kept = {metric: candidate.is_above(metric, math.exp(bound), alpha) for metric, bound in bounds.items()}
+    kept = {metric: candidate.is_above(metric, math.exp(bound), alphas[metric]) for metric, bound in bounds.items()}
     found = {metric: None if above is None else not above for metric, above in kept.items()}
-    found |= {r.text: r.keeps(candidate, alpha) for r in requires if r.relative}
+    found |= {r.text: r.keeps(candidate, alphas[r.text]) for r in requires if r.relative and r.text in alphas}
     return {name: "holds" if holds else "lost" for name, holds in found.items() if holds is not None}
 
 
@@ -232,7 +193,7 @@ def verify(
         max_s: time limit in seconds; the last run may exceed it.
         keep: share of the claimed gain that must remain, from 0 to 1; None for the usual share.
         predicted: whether the study is one of recordings.
-        earlier: number of earlier verifications of the same setting and program.
+        earlier: number of earlier verifications of the same setting on the same build.
 
     Raises:
         HeapwrightError: the program does not work by itself, or an objective cannot be measured here.
@@ -371,13 +332,14 @@ def _findings(
     default, choice = configs
     by_id = {config.id: config for config in configs}
     requires = demands.requires
-    _check_measured(runs, [*demands.metrics, *(r.metric for r in requires)])
+    _check_measured(runs, [*(m for m in demands.metrics if m not in demands.tolerated), *(r.metric for r in requires)])
     logs = {metric: _by_block(runs, choice.id, metric) for metric in demands.metrics}
     logs |= {r.text: _bounded_values(r, runs, choice.id) for r in requires if r.bound > 0}
     candidate = gather(runs, by_id, default.id).get(choice.id, Candidate(choice))
     ratios = {metric: demands.bounds[metric] for metric in demands.metrics}
-    states = decide(logs, demands.bounds, look, demands.earlier) | of_every_run(requires, runs, choice.id)
-    states |= _without_ratio(candidate, ratios, requires, _alpha(look, len(demands.bounds), demands.earlier))
+    of_look = (look, demands.earlier)
+    states = decide(logs, demands.bounds, *of_look, demands.tolerated) | of_every_run(requires, runs, choice.id)
+    states |= _without_ratio(candidate, ratios, requires, _alphas(demands.bounds, demands.tolerated, *of_look))
     states |= {m: "holds" for m in demands.tolerated & states.keys() if states[m] == "undecided"}
     now = judge_pairs(runs, by_id, default.id, options).get(choice.id, {})
     results = tuple(
