@@ -183,6 +183,7 @@ void record_object(ThreadState& self, const Call& call) {
   }
   count_chosen_call(sample_self);
   if (!window_open()) {
+  sample_self.top_level = std::max(sample_self.top_level, std::uint32_t{call.level});
     return;
   }
   const std::uint64_t now = clock_now<true>();
@@ -243,14 +244,12 @@ void on_chosen(ThreadState& self, Tag kind, const void* block, LargeBlock made, 
   if (size >= kLarge) {
     session->large.insert(block, made);
   }
-  SampleThread& thread = sample_self;
-  thread.top_level = thread.top_level < object.level ? object.level : thread.top_level;
   record_object(self, {.kind = kind,
                        .block = block,
                        .size = size,
                        .alignment_log2 = alignment_log2,
                        .level = object.level,
-                       .ticks = thread.ticks() - 1});
+                       .ticks = sample_self.ticks() - 1});
 }
 
 bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& object) {

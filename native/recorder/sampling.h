@@ -50,7 +50,7 @@ struct SampleThread {
   std::int64_t left = 0;           // requests until the next chosen one; -1: this one is chosen
   std::int64_t ticks_at_zero = 0;  // the thread's ticks when `left` is 0
   std::uint64_t random = 0;        // state of its generator; 0: not begun
-  std::uint32_t top_level = 0;     // the highest level of any of its objects
+  std::uint32_t top_level = 0;     // the highest level of the objects that it allocated or freed
   std::uint32_t left_level = 0;    // the lowest level of the sample when `left` was drawn
   std::uint32_t uncounted = 0;     // calls on chosen objects that Session::chosen_calls does not have yet
   std::uint64_t rate = 0;          // that `scale` belongs to
