@@ -97,6 +97,6 @@ void record_thread_end(ThreadState& self);
 bool window_open();
 // Lets the signal of the window, if there is one, begin and end it.
 void watch_window_signal();
-// Forgets the signals that the parent of a forked child has got.
+// Forgets the signals of a window that has ended. A child that is forked during a window is in it at once.
 void reset_window_signal();
 }  // namespace heapwright::recorder

@@ -271,6 +271,35 @@ def test_a_forked_child_counts_its_own_requests(program: Build, tmp_path: Path) 
 
 
 def test_a_child_samples_though_the_window_of_its_parent_has_closed(program: Build, tmp_path: Path) -> None:
+def test_a_daemon_counts_its_own_requests(program: Build, tmp_path: Path) -> None:
+    """The C library's daemon() does not call the function fork()."""
+    command: list[str | Path] = [program("record_cases", "-fno-builtin"), "daemon"]
+    options = ("--force", "-o", "d.hwt", "--json", "d.json", "--sample", "16", "--max-cost", "0")
+    done = heapwright_record(*options, "--", *command, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "d.json").read_text())["processes"]
+    found = sorted(ticks(tmp_path / each["trace"]) for each in told)
+    assert len(found) == 3
+    assert abs(found[2] - 400_000) < 1000
+    assert abs(found[1] - 20_000) < 1000
+
+
+def test_a_child_that_is_forked_in_a_window_is_in_it(tmp_path: Path) -> None:
+    code = (
+        "import os, signal\n"
+        "os.kill(os.getpid(), signal.SIGUSR2)\n"
+        "keep = [bytes(700 + i % 100) for i in range(20000)]\n"
+        "if os.fork() == 0:\n"
+        "    more = [bytes(700 + i % 100) for i in range(20000)]\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    command = [sys.executable, "-c", code]
+    found = record(tmp_path / "w.hwt", command, "--sample", "8", "--window-signal", "USR2")
+    assert len(found) == 2
+    assert all(process["allocations"] > 10_000 for process in found)
+
+
     command: list[str | Path] = [program("record_forks"), "40000", "300", "2", "20000"]
     _, *children = record(tmp_path / "f.hwt", command, "--sample", "8", "--for", "0.2")
     assert len(children) == 2
