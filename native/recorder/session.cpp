@@ -179,7 +179,9 @@ void watch_thread_exit(ThreadState& self) {
     const Location before = self.location;
     self.location =
         Location::kAllocator;  // pthread_setspecific may allocate, which is no event of the program
-    pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
+    if (pthread_getspecific(exit_key) == nullptr) {  // else the thread may be in a later round
+      pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
+    }
     self.location = before;
   }
 }

@@ -365,6 +365,24 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
 
 
 def test_a_sample_of_short_threads_has_their_live_bytes(program: Build, tmp_path: Path) -> None:
+def test_threads_that_free_objects_of_others_count_once(program: Build, tmp_path: Path) -> None:
+    """They have objects of their own in lower levels only, which are dropped."""
+    command: list[str | Path] = [program("record_frees", "-pthread"), "1000000"]
+    record(tmp_path / "full.hwt", command)
+    (process,) = record(tmp_path / "f.hwt", command, "--sample", "2", "--max-cost", "2")
+    assert process["sample"]["rate"] >= 64, "it was not thinned"
+    full, found = info(tmp_path / "full.hwt"), info(tmp_path / "f.hwt")
+    assert abs(found["allocations"] - full["allocations"]) < 4000
+
+
+def test_the_end_of_a_thread_that_frees_late_is_recorded(program: Build, tmp_path: Path) -> None:
+    command: list[str | Path] = [program("record_cases", "-fno-builtin", "-pthread"), "late"]
+    record(tmp_path / "l.hwt", command, "--sample", "65536")
+    kinds = [line[2] for line in dump(tmp_path / "l.hwt")]
+    assert kinds.count("free") == 1
+    assert kinds.count("thread_end") == 1
+
+
     """Half of the threads have no object in the sample. Their requests count, and copies that fall to others must not
     live until the end.
     """
@@ -393,24 +411,6 @@ def test_window_begins_with_what_is_live(program: Build, tmp_path: Path) -> None
     assert 0.3 < max(int(line[0]) for line in lines) / 1e9 < 0.5
     assert process["lost_events"] == 0
     assert not process["cut_short"]
-
-def test_threads_that_free_objects_of_others_count_once(program: Build, tmp_path: Path) -> None:
-    """They have objects of their own in lower levels only, which are dropped."""
-    command: list[str | Path] = [program("record_frees", "-pthread"), "1000000"]
-    record(tmp_path / "full.hwt", command)
-    (process,) = record(tmp_path / "f.hwt", command, "--sample", "2", "--max-cost", "2")
-    assert process["sample"]["rate"] >= 64, "it was not thinned"
-    full, found = info(tmp_path / "full.hwt"), info(tmp_path / "f.hwt")
-    assert abs(found["allocations"] - full["allocations"]) < 4000
-
-
-def test_the_end_of_a_thread_that_frees_late_is_recorded(program: Build, tmp_path: Path) -> None:
-    command: list[str | Path] = [program("record_cases", "-fno-builtin", "-pthread"), "late"]
-    record(tmp_path / "l.hwt", command, "--sample", "65536")
-    kinds = [line[2] for line in dump(tmp_path / "l.hwt")]
-    assert kinds.count("free") == 1
-    assert kinds.count("thread_end") == 1
-
 
 
 def test_signal_begins_and_ends_the_window(program: Build, tmp_path: Path) -> None:
