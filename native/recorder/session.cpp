@@ -367,7 +367,7 @@ void finish_recording(ThreadState& self) {
     session->chosen.each([&](std::uintptr_t address, const ChosenObject& object) {
       if (object.size >= kLarge) {
         // Only the table of large blocks has what begin_touching() said.
-        LargeBlock large = session->large.remove(reinterpret_cast<const void*>(address));
+        LargeBlock large = session->large.find(reinterpret_cast<const void*>(address));
         large.size = object.size;
         put_live(address, large, object.level);
       }
