@@ -6,8 +6,8 @@
 //     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
 //
 // A realloc ends the object and begins a new one, which draws by its own size. So a buffer that has
-// grown large is chosen as surely as one that was allocated large, and no object is drawn twice. So
-// the reader needs only the size at which an object began. A sample has no realloc events.
+// grown large is chosen as surely as one that was allocated large, and no object is drawn twice. The
+// reader therefore needs only the size at which an object began. A sample has no realloc events.
 //
 // The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
 // further draws on the slow path. A chosen object also draws its level: it is part of the samples
@@ -55,7 +55,7 @@ struct SampleThread {
   std::uint32_t uncounted = 0;     // calls on chosen objects that Session::chosen_calls does not have yet
   std::uint64_t rate = 0;          // that `scale` belongs to
   double scale = 0;                // 1 / log(1 - 1/rate)
-  bool in_window = false;          // all its ticks are in the window, or there is none
+  bool in_window = false;          // all its ticks are in the window, or the recording has no window
   [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit SampleThread sample_self;
