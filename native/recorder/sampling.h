@@ -63,12 +63,9 @@ struct SampleThread {
 // A request of `size` bytes and more takes the slow path, for its further draws.
 inline constexpr std::size_t kDrawBytes = 1024;
 
-// A forked child counts its own requests only, and draws by itself. Called before fork(): sets the
-// counts of this thread to zero, and returns them. Fork handlers that allocate in the child then
-// count as the child's.
-SampleThread begin_fork();
-// Called in the parent after fork(): takes back the counts that begin_fork() returned.
-void end_fork(const SampleThread& before);
+// Lets a forked child count its own requests only, draw by itself, and forget a window that has ended, also
+// where the C library forks, as daemon() does. Called once, in the process's first thread.
+void watch_forks();
 
 // Draws whether this request is chosen, after it was counted. Returns its level, or -1.
 int choose(SampleThread& thread, std::size_t size);

@@ -18,6 +18,7 @@ from heapwright.trace.pack import native_program, pack
 from heapwright.trace.sampling import LIBRARY
 from tests import needs
 from tests.processes import PACE
+from tests.trace.recording import heapwright_record
 from tests.trace.test_replay import heapwright
 
 Build = Callable[..., Path]
@@ -270,7 +271,6 @@ def test_a_forked_child_counts_its_own_requests(program: Build, tmp_path: Path) 
     assert chosen[1] != chosen[2]
 
 
-def test_a_child_samples_though_the_window_of_its_parent_has_closed(program: Build, tmp_path: Path) -> None:
 def test_a_daemon_counts_its_own_requests(program: Build, tmp_path: Path) -> None:
     """The C library's daemon() does not call the function fork()."""
     command: list[str | Path] = [program("record_cases", "-fno-builtin"), "daemon"]
@@ -300,6 +300,7 @@ def test_a_child_that_is_forked_in_a_window_is_in_it(tmp_path: Path) -> None:
     assert all(process["allocations"] > 10_000 for process in found)
 
 
+def test_a_child_samples_though_the_window_of_its_parent_has_closed(program: Build, tmp_path: Path) -> None:
     command: list[str | Path] = [program("record_forks"), "40000", "300", "2", "20000"]
     _, *children = record(tmp_path / "f.hwt", command, "--sample", "8", "--for", "0.2")
     assert len(children) == 2
@@ -364,7 +365,6 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
         raw.unlink()
 
 
-def test_a_sample_of_short_threads_has_their_live_bytes(program: Build, tmp_path: Path) -> None:
 def test_threads_that_free_objects_of_others_count_once(program: Build, tmp_path: Path) -> None:
     """They have objects of their own in lower levels only, which are dropped."""
     command: list[str | Path] = [program("record_frees", "-pthread"), "1000000"]
@@ -383,6 +383,7 @@ def test_the_end_of_a_thread_that_frees_late_is_recorded(program: Build, tmp_pat
     assert kinds.count("thread_end") == 1
 
 
+def test_a_sample_of_short_threads_has_their_live_bytes(program: Build, tmp_path: Path) -> None:
     """Half of the threads have no object in the sample. Their requests count, and copies that fall to others must not
     live until the end.
     """
