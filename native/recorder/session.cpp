@@ -389,7 +389,8 @@ void finish_recording(ThreadState& self) {
 void stop_recording(int error) {
   State recording = State::kRecording;
   if (session->state.compare_exchange_strong(recording, State::kStopped, std::memory_order_acq_rel)) {
-    session->header->error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
+    session->header->error.store(static_cast<std::uint32_t>(error == kFileRemoved ? ENOENT : error),
+                                 std::memory_order_relaxed);
     session->header->ending.store(Ending::kStopped, std::memory_order_release);
     if (error != kFileRemoved) {
       print_error("recording stops here, and the program goes on", error);
