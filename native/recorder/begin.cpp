@@ -30,6 +30,9 @@ namespace {
 struct stat stderr_at_start;
 bool has_stderr = false;
 
+// The root folder at the start.
+struct stat root_at_start;
+
 char folder[3072];
 char allocator_name[sizeof(FileHeader::allocator)];
 long required_parent = 0;
@@ -114,12 +117,17 @@ int make_file(Session& into, int pid) {
   }
 }
 
-// Whether `heapwright record` has made the folder (src/heapwright/trace/raw_files.py). It removes the
-// folder when it has packed the raw files, and processes that it left running may start others.
+// Whether `heapwright record` has made the folder (src/heapwright/trace/raw_files.py).
 bool is_own_folder() {
   constexpr char kSuffix[] = ".recording";
   const std::size_t length = std::strlen(folder);
   return length >= sizeof(kSuffix) && std::strcmp(folder + length - (sizeof(kSuffix) - 1), kSuffix) == 0;
+}
+
+// Whether `last_file` is still the file that it was; gets its status.
+bool is_inherited(struct stat& status) {
+  return last_file >= 0 && fstat(last_file, &status) == 0 && status.st_dev == last_file_status.st_dev &&
+         status.st_ino == last_file_status.st_ino;
 }
 
 void fill_header(FileHeader& h, int pid, bool forked) {
@@ -163,6 +171,7 @@ int phase_signal() { return mark_signal; }
 void configure() {
   const sys::KeepErrno keep;
   has_stderr = fstat(STDERR_FILENO, &stderr_at_start) == 0;
+  (void)stat("/", &root_at_start);
   if (getauxval(AT_SECURE) != 0) {
     return;  // a privileged program, such as set-user-ID: its caller must not choose where it writes
   }
@@ -204,12 +213,21 @@ void configure() {
   session = static_cast<Session*>(memory);  // all zeroes: a session that has not begun
 }
 
+bool is_packed(int error) {
+  struct stat root{};
+  return error == ENOENT && is_own_folder() && stat("/", &root) == 0 && root.st_dev == root_at_start.st_dev &&
+         root.st_ino == root_at_start.st_ino;
+}
+
 bool begin_file(Session& into, bool forked) {
   const int pid = sys::process_id();
   if (required_parent != 0 && getppid() != required_parent) {
     return false;
   }
+  bool parent_packed = false;
   if (forked) {
+    struct stat inherited{};
+    parent_packed = is_inherited(inherited) && inherited.st_nlink == 0;
     close_inherited_file();
   }
   const int file = move_to_high_descriptor(make_file(into, pid));
@@ -221,7 +239,7 @@ bool begin_file(Session& into, bool forked) {
   }
   if (header == MAP_FAILED) {
     const int why = error != 0 ? error : errno;
-    if (why != ENOENT || !(forked || is_own_folder())) {
+    if (!(is_packed(why) || (parent_packed && why == ENOENT))) {
       print_error("nothing is recorded of this process: its file cannot be made", why);
     }
     if (file >= 0) {
@@ -248,8 +266,7 @@ bool begin_file(Session& into, bool forked) {
 
 void close_inherited_file() {
   struct stat inherited{};
-  if (last_file >= 0 && fstat(last_file, &inherited) == 0 && inherited.st_dev == last_file_status.st_dev &&
-      inherited.st_ino == last_file_status.st_ino) {
+  if (is_inherited(inherited)) {
     sys::close_file(last_file);
   }
   last_file = -1;

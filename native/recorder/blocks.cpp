@@ -40,6 +40,8 @@ int current_file() {
   const int again = move_to_high_descriptor(sys::open_file(session->path, O_RDWR));
   if (again >= 0) {
     session->file.store(again, std::memory_order_relaxed);
+  } else if (is_packed(errno)) {
+    errno = kFileRemoved;
   }
   return again;
 }

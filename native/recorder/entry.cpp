@@ -170,24 +170,12 @@ HEAPWRIGHT_EXPORT pid_t fork() {
   if (real.fork == nullptr) {
     find_real();
   }
-  [[maybe_unused]] SampleThread before;
-  if constexpr (kSampling) {
-    before = begin_fork();
-  }
   const pid_t child = real.fork();
-  if constexpr (kSampling) {
-    if (child != 0) {
-      end_fork(before);
-    }
-  }
   if (child > 0) {
     const sys::KeepErrno keep;
     record_other(self_state, Other::kFork, static_cast<std::uint64_t>(child));
   } else if (child == 0) {
     const sys::KeepErrno keep;
-    if constexpr (kSampling) {
-      reset_window_signal();
-    }
     close_inherited_file();
   }
   return child;
@@ -243,6 +231,9 @@ void on_phase_signal(int /*signal*/) { heapwright_phase("signal"); }
   ThreadState& self = self_state;
   {
     const InRecorder in_recorder(self);
+    if constexpr (kSampling) {
+      watch_forks();
+    }
     if (self.writer->at >= self.writer->limit) {
       refill(self);  // begins the recording, so that a program that allocates nothing has a trace too
     }

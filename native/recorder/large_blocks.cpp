@@ -30,24 +30,38 @@ void LargeBlocks::insert(const void* block, LargeBlock large) {
   }
 }
 
-LargeBlock LargeBlocks::remove(const void* block) {
-  const auto address = reinterpret_cast<std::uintptr_t>(block);
+std::size_t LargeBlocks::index_of(std::uintptr_t address) const {
   const std::size_t begin = first(address);
   const std::size_t count = probes();
   for (std::size_t i = 0; i < count; ++i) {
-    Entry& entry = entries_[(begin + i) % kEntries];
-    const std::uintptr_t there = entry.address.load(std::memory_order_acquire);
+    const std::size_t index = (begin + i) % kEntries;
+    const std::uintptr_t there = entries_[index].address.load(std::memory_order_acquire);
+    if (there == address) {
+      return index;
+    }
     if (there == kFree) {
       break;
     }
-    if (there == address) {
-      const LargeBlock large = unpack(entry.packed.load(std::memory_order_relaxed));
-      entry.address.store(kRemoved, std::memory_order_release);
-      filter_counter(address).fetch_sub(1, std::memory_order_relaxed);
-      return large;
-    }
   }
-  return {};
+  return kEntries;
+}
+
+LargeBlock LargeBlocks::remove(const void* block) {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  const std::size_t index = index_of(address);
+  if (index == kEntries) {
+    return {};
+  }
+  Entry& entry = entries_[index];
+  const LargeBlock large = unpack(entry.packed.load(std::memory_order_relaxed));
+  entry.address.store(kRemoved, std::memory_order_release);
+  filter_counter(address).fetch_sub(1, std::memory_order_relaxed);
+  return large;
+}
+
+LargeBlock LargeBlocks::find(const void* block) const {
+  const std::size_t index = index_of(reinterpret_cast<std::uintptr_t>(block));
+  return index == kEntries ? LargeBlock{} : unpack(entries_[index].packed.load(std::memory_order_relaxed));
 }
 
 }  // namespace heapwright::recorder

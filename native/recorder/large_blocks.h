@@ -39,6 +39,8 @@ class LargeBlocks {
   void insert(const void* block, LargeBlock large);
   // Removes a block. Returns a size of 0 if it is not in the table.
   LargeBlock remove(const void* block);
+  // Returns a block, which may be another thread's, and a size of 0 if it is not in the table.
+  [[nodiscard]] LargeBlock find(const void* block) const;
   // Returns how many entries remove() looks at, at most.
   std::size_t probes() const { return probes_.load(std::memory_order_relaxed); }
   // Calls f(address, large block) for each block. Other threads may add and remove blocks meanwhile.
@@ -70,6 +72,9 @@ class LargeBlocks {
     return {packed & ((std::size_t{1} << kSizeBits) - 1), static_cast<Touching>(packed >> kSizeBits)};
   }
   static std::size_t first(std::uintptr_t address) { return (address >> 12) * 0x9e3779b97f4a7c15U >> 48; }
+
+  // Returns the index of a block's entry, or kEntries.
+  [[nodiscard]] std::size_t index_of(std::uintptr_t address) const;
 
   Entry entries_[kEntries];
   // How far a block has ever been from its first entry, plus 1. After many blocks few entries are

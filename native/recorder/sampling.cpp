@@ -1,5 +1,7 @@
 #include "sampling.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -181,6 +183,7 @@ void record_object(ThreadState& self, const Call& call) {
   if (call.level < lowest_level()) {
     return;
   }
+  sample_self.top_level = std::max(sample_self.top_level, std::uint32_t{call.level});
   count_chosen_call(sample_self);
   if (!window_open()) {
     return;
@@ -243,14 +246,12 @@ void on_chosen(ThreadState& self, Tag kind, const void* block, LargeBlock made, 
   if (size >= kLarge) {
     session->large.insert(block, made);
   }
-  SampleThread& thread = sample_self;
-  thread.top_level = thread.top_level < object.level ? object.level : thread.top_level;
   record_object(self, {.kind = kind,
                        .block = block,
                        .size = size,
                        .alignment_log2 = alignment_log2,
                        .level = object.level,
-                       .ticks = thread.ticks() - 1});
+                       .ticks = sample_self.ticks() - 1});
 }
 
 bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& object) {
@@ -276,14 +277,26 @@ void on_possible_free(ThreadState& self, Tag kind, const void* block) {
   (void)end_chosen(self, kind, block, object);
 }
 
-SampleThread begin_fork() { return std::exchange(sample_self, SampleThread{}); }
+namespace {
 
-void end_fork(const SampleThread& before) {
+thread_local constinit SampleThread before_fork;
+
+// Before a fork: sets the counts of this thread to zero. Requests of other fork handlers in the child
+// are then the child's, whether they run before ours or after.
+void on_fork() { before_fork = std::exchange(sample_self, SampleThread{}); }
+
+// After a fork, in the parent.
+void on_fork_in_parent() {
+  const SampleThread& before = before_fork;
   const SampleThread meanwhile = std::exchange(sample_self, before);
   sample_self.left -= static_cast<std::int64_t>(meanwhile.ticks());  // of fork handlers
   sample_self.top_level = std::max(before.top_level, meanwhile.top_level);
   sample_self.uncounted += meanwhile.uncounted;
 }
+
+}  // namespace
+
+void watch_forks() { pthread_atfork(on_fork, on_fork_in_parent, reset_window_signal); }
 
 void record_thread_end(ThreadState& self) {
   if (!recording() || !window_open()) {

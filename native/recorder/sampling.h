@@ -6,8 +6,8 @@
 //     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
 //
 // A realloc ends the object and begins a new one, which draws by its own size. So a buffer that has
-// grown large is chosen as surely as one that was allocated large, and no object is drawn twice. So
-// the reader needs only the size at which an object began. A sample has no realloc events.
+// grown large is chosen as surely as one that was allocated large, and no object is drawn twice. The
+// reader therefore needs only the size at which an object began. A sample has no realloc events.
 //
 // The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
 // further draws on the slow path. A chosen object also draws its level: it is part of the samples
@@ -50,12 +50,12 @@ struct SampleThread {
   std::int64_t left = 0;           // requests until the next chosen one; -1: this one is chosen
   std::int64_t ticks_at_zero = 0;  // the thread's ticks when `left` is 0
   std::uint64_t random = 0;        // state of its generator; 0: not begun
-  std::uint32_t top_level = 0;     // the highest level of any of its objects
+  std::uint32_t top_level = 0;     // the highest level of the objects that it allocated or freed
   std::uint32_t left_level = 0;    // the lowest level of the sample when `left` was drawn
   std::uint32_t uncounted = 0;     // calls on chosen objects that Session::chosen_calls does not have yet
   std::uint64_t rate = 0;          // that `scale` belongs to
   double scale = 0;                // 1 / log(1 - 1/rate)
-  bool in_window = false;          // all its ticks are in the window, or there is none
+  bool in_window = false;          // all its ticks are in the window, or the recording has no window
   [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit SampleThread sample_self;
@@ -63,12 +63,9 @@ struct SampleThread {
 // A request of `size` bytes and more takes the slow path, for its further draws.
 inline constexpr std::size_t kDrawBytes = 1024;
 
-// A forked child counts its own requests only, and draws by itself. Called before fork(): sets the
-// counts of this thread to zero, and returns them. Fork handlers that allocate in the child then
-// count as the child's.
-SampleThread begin_fork();
-// Called in the parent after fork(): takes back the counts that begin_fork() returned.
-void end_fork(const SampleThread& before);
+// Lets a forked child count its own requests only, draw by itself, and forget a window that has ended, also
+// where the C library forks, as daemon() does. Called once, in the process's first thread.
+void watch_forks();
 
 // Draws whether this request is chosen, after it was counted. Returns its level, or -1.
 int choose(SampleThread& thread, std::size_t size);
@@ -97,6 +94,6 @@ void record_thread_end(ThreadState& self);
 bool window_open();
 // Lets the signal of the window, if there is one, begin and end it.
 void watch_window_signal();
-// Forgets the signals that the parent of a forked child has got.
+// Forgets the signals of a window that has ended. A child that is forked during a window is in it at once.
 void reset_window_signal();
 }  // namespace heapwright::recorder

@@ -179,7 +179,9 @@ void watch_thread_exit(ThreadState& self) {
     const Location before = self.location;
     self.location =
         Location::kAllocator;  // pthread_setspecific may allocate, which is no event of the program
-    pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
+    if (pthread_getspecific(exit_key) == nullptr) {  // else the thread may be in a later round
+      pthread_setspecific(exit_key, reinterpret_cast<void*>(1));
+    }
     self.location = before;
   }
 }
@@ -365,7 +367,7 @@ void finish_recording(ThreadState& self) {
     session->chosen.each([&](std::uintptr_t address, const ChosenObject& object) {
       if (object.size >= kLarge) {
         // Only the table of large blocks has what begin_touching() said.
-        LargeBlock large = session->large.remove(reinterpret_cast<const void*>(address));
+        LargeBlock large = session->large.find(reinterpret_cast<const void*>(address));
         large.size = object.size;
         put_live(address, large, object.level);
       }
@@ -387,7 +389,8 @@ void finish_recording(ThreadState& self) {
 void stop_recording(int error) {
   State recording = State::kRecording;
   if (session->state.compare_exchange_strong(recording, State::kStopped, std::memory_order_acq_rel)) {
-    session->header->error.store(static_cast<std::uint32_t>(error), std::memory_order_relaxed);
+    session->header->error.store(static_cast<std::uint32_t>(error == kFileRemoved ? ENOENT : error),
+                                 std::memory_order_relaxed);
     session->header->ending.store(Ending::kStopped, std::memory_order_release);
     if (error != kFileRemoved) {
       print_error("recording stops here, and the program goes on", error);

@@ -106,7 +106,7 @@ struct Session {
 };
 
 // The raw file was removed: `heapwright record` has packed it and no longer waits for this process.
-inline constexpr int kFileRemoved = ENOENT;
+inline constexpr int kFileRemoved = -1;  // no errno
 inline constexpr std::uint32_t kNoThread = ~std::uint32_t{0};
 inline constexpr std::uint32_t kTopLevel = kLevels - 1;  // is never dropped
 

@@ -49,7 +49,11 @@ void watch_window_signal() {
   }
 }
 
-void reset_window_signal() { toggles.store(0, std::memory_order_relaxed); }
+void reset_window_signal() {
+  if (toggles.load(std::memory_order_relaxed) >= 2) {
+    toggles.store(0, std::memory_order_relaxed);
+  }
+}
 
 bool window_open() {
   const WindowState state = session->window.load(std::memory_order_acquire);

@@ -97,6 +97,53 @@ static void destructors(void) {
   pthread_join(thread, NULL);
 }
 
+/* Its last round of destructors frees a large block of the main thread. */
+static void late_free(void* value) {
+  const uintptr_t round = (uintptr_t)value;
+  if (round < 3) {
+    pthread_setspecific(key, (void*)(round + 1));
+  } else {
+    free(kept);
+  }
+}
+
+static void* thread_with_late_free(void* nothing) {
+  kept = malloc(16);
+  free(kept);
+  kept = nothing;
+  pthread_setspecific(key, (void*)1);
+  return NULL;
+}
+
+static void late(void) {
+  pthread_key_create(&key, late_free);
+  pthread_t thread;
+  pthread_create(&thread, NULL, thread_with_late_free, malloc((size_t)1 << 30));
+  pthread_join(thread, NULL);
+}
+
+static void request(long count) {
+  for (long i = 0; i < count; i++) {
+    void* volatile block = malloc(32);
+    free(block);
+  }
+}
+
+/* A process makes 400000 requests, and becomes a daemon, which makes 20000. */
+static void daemonizes(void) {
+  int ends[2];
+  if (pipe(ends) != 0) abort();
+  if (fork() == 0) {
+    request(400000);
+    if (daemon(1, 1) != 0) abort();
+    request(20000);
+    exit(0);
+  }
+  close(ends[1]);
+  char end;
+  if (read(ends[0], &end, 1) != 0) abort(); /* the daemon has ended */
+}
+
 static void forks(void) {
   void* before = malloc(base + 1);
   const pid_t child = fork();
@@ -252,6 +299,8 @@ int main(int count, char** words) {
   if (strcmp(case_name, "aligned") == 0) aligned();
   if (strcmp(case_name, "threads") == 0) threads();
   if (strcmp(case_name, "destructors") == 0) destructors();
+  if (strcmp(case_name, "late") == 0) late();
+  if (strcmp(case_name, "daemon") == 0) daemonizes();
   if (strcmp(case_name, "forks") == 0) forks();
   if (strcmp(case_name, "execs") == 0) execs(words[0]);
   if (strcmp(case_name, "signals") == 0) signals();

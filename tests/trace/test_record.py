@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from heapwright.allocators.registry import find_allocators
 from heapwright.trace.record import program_name
+from tests import needs
 from tests.processes import PACE
 from tests.trace.recording import Event, Trace, dump, ends_of_huge_pages, heapwright_record, record_told, recorded
 
@@ -329,3 +331,21 @@ def test_a_library_that_is_no_malloc_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(b"heapwright: fake.so is not loaded: malloc is bound to ")
     assert not (tmp_path / "t.hwt").exists()
+
+
+def test_a_forked_child_in_another_root_says_that_it_is_not_recorded(tmp_path: Path) -> None:
+    needs.root("change the root folder")
+    code = (
+        "import os\n"
+        f"os.chroot({str(tmp_path)!r})\n"
+        "if os.fork() == 0:\n"
+        "    more = [bytes(700 + i % 100) for i in range(20000)]\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    for options in ((), ("--sample", "8")):
+        done = heapwright_record(
+            "-q", "-o", "t.hwt", "--force", *options, "--", sys.executable, "-c", code, folder=tmp_path
+        )
+        assert done.returncode == 0
+        assert done.stderr.decode().count("nothing is recorded of this process: its file cannot be made") == 1

@@ -60,6 +60,11 @@ def dump(trace: Path) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
+def ticks(trace: Path) -> int:
+    """The requests of a process: the sum of the ticks in its sample."""
+    return sum(int(line[3]) for line in dump(trace) if line[2] == "ticks")
+
+
 def test_sample_of_one_is_the_whole_recording(program: Build, tmp_path: Path) -> None:
     churn = program("record_churn")
     record(tmp_path / "full.hwt", [churn, "100000"])
@@ -222,62 +227,6 @@ def test_the_touched_part_of_a_block_that_is_live_at_exit(program: Build, tmp_pa
     assert all(touched < 400_000 for touched in found), found
 
 
-def test_threads_and_remote_frees(program: Build, tmp_path: Path) -> None:
-    (process,) = record(tmp_path / "r.hwt", [program("record_remote"), "4", "200000"], "--sample", "16")
-    assert process["threads"] == 5
-    assert process["lost_events"] == 0
-    kinds = [line[2] for line in dump(tmp_path / "r.hwt")]
-    assert kinds.count("malloc") - kinds.count("free") <= 50
-    assert kinds.count("thread_end") >= 4
-    found = info(tmp_path / "r.hwt")
-    assert abs(found["allocations"] - 800_000) < 2_000
-
-
-def test_forked_children_have_samples_of_their_own(tmp_path: Path) -> None:
-    code = (
-        "import os\n"
-        "keep = [bytes(i % 300 + 600) for i in range(20000)]\n"
-        "for _ in range(3):\n"
-        "    if os.fork() == 0:\n"
-        "        more = [bytes(700 + i % 100) for i in range(20000)]\n"
-        "        os._exit(0)\n"
-        "    os.wait()\n"
-    )
-    found = record(tmp_path / "f.hwt", [sys.executable, "-c", code], "--sample", "16")
-    assert len(found) == 4
-    assert all(process["allocations"] > 1000 and process["lost_events"] == 0 for process in found)
-
-
-def ticks(trace: Path) -> int:
-    """The requests of a process: the sum of the ticks in its sample."""
-    return sum(int(line[3]) for line in dump(trace) if line[2] == "ticks")
-
-
-def test_a_forked_child_counts_its_own_requests(program: Build, tmp_path: Path) -> None:
-    command: list[str | Path] = [program("record_forks"), "400000", "0", "3", "20000"]
-    parent, *children = record(tmp_path / "f.hwt", command, "--sample", "16")
-    assert abs(ticks(Path(parent["trace"])) - 400_000) < 1000
-    assert len(children) == 3
-    for child in children:
-        assert abs(ticks(Path(child["trace"])) - 20_000) < 1000
-        assert abs(child["allocations"] - 20_000) < 1000
-        assert abs(child["sample"]["objects"] * 16 - 20_000) < 5 * (20_000 * 16) ** 0.5
-    chosen = [
-        [line[1:] for line in dump(Path(child["trace"])) if line[2] in ("malloc", "free", "ticks")]
-        for child in children
-    ]
-    assert chosen[0] != chosen[1]
-    assert chosen[1] != chosen[2]
-
-
-def test_a_child_samples_though_the_window_of_its_parent_has_closed(program: Build, tmp_path: Path) -> None:
-    command: list[str | Path] = [program("record_forks"), "40000", "300", "2", "20000"]
-    _, *children = record(tmp_path / "f.hwt", command, "--sample", "8", "--for", "0.2")
-    assert len(children) == 2
-    for child in children:
-        assert abs(child["sample"]["objects"] * 8 - 20_000) < 5 * (20_000 * 8) ** 0.5
-
-
 @pytest.mark.long
 def test_bounded_file_keeps_its_bound_and_its_time_span(program: Build, tmp_path: Path) -> None:
     command: list[str | Path] = [program("record_churn"), "4000000"]
@@ -333,23 +282,6 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
         assert packed.lost_events <= 1
         assert raw.stat().st_size <= 4 * MIB or not bound
         raw.unlink()
-
-
-def test_a_sample_of_short_threads_has_their_live_bytes(program: Build, tmp_path: Path) -> None:
-    """Half of the threads have no object in the sample. Their requests count, and copies that fall to others must not
-    live until the end.
-    """
-    short = program("detached_threads", "-pthread")
-    trace, sample = tmp_path / "t.hwt", tmp_path / "s.hwt"
-    heapwright("record", "-q", "-o", trace, "--", short, "4000", "1", "50")
-    heapwright("record", "-q", "-o", sample, "--sample", "64", "--", short, "4000", "1", "50")
-    full, found = info(trace), info(sample)
-    truth = 4000 * 50
-    assert abs(found["allocations"] - full["allocations"]) < 0.01 * truth
-    counts = [next(top["count"] for top in each["top_sizes"] if top["size"] == 100) for each in (full, found)]
-    assert counts[0] == truth
-    assert abs(counts[1] - truth) < 5 * (truth * 64) ** 0.5
-    assert found["peak_live_bytes"] < full["peak_live_bytes"] + 64 * 1024
 
 
 def test_window_begins_with_what_is_live(program: Build, tmp_path: Path) -> None:

@@ -205,8 +205,7 @@ void Reader::on_alloc(const TimedRecord& record, ReadThread& thread, Kind kind) 
 void Reader::on_free(const TimedRecord& record, ReadThread& thread, Kind kind) {
   const Live* const live = live_.find(record.record.address);
   if (live == nullptr) {
-    on_unknown_address(record.record.address);
-    return;
+    return on_unknown_address(record.record.address);
   }
   if (record.touched != ~std::uint64_t{0}) {
     touched_.on_free(live->object, live->size, record.touched);
@@ -392,11 +391,12 @@ void Reader::take(const TimedRecord& record) {
   last_clock_ = record.clock;
 }
 
-// Makes the last events: the rest of the unseen ticks, and those of a process that ended without exit() and
-// so could not record its end. They are by thread 0, because the last thread may have ended.
+// Makes the last events: the rest of the unseen ticks, by thread 0 or a new one if that has ended, and
+// those of a process that ended without exit() and so could not record its end.
 void Reader::put_end() {
   if (const std::uint64_t rest = unseen_.take_rest(); rest != 0 && threads_seen_ != 0) {
-    ready_.push_back({.kind = Kind::kTicks, .time = last_time_, .value = rest});
+    const TimedRecord last{.record = {}, .clock = last_clock_};
+    emit(last, thread_of(last), {.kind = Kind::kTicks, .value = rest});
   }
   const bool exited = file_->header().ending.load() == raw::Ending::kExited;
   if (std::exchange(ended_, true) || exited || threads_seen_ == 0) {

@@ -20,11 +20,13 @@ TEST(LargeBlocks, AreFoundUntilTheyAreRemoved) {
     const auto* const block = reinterpret_cast<const void*>(0x7f0000000010 + random() % 500 * 0x11000);
     const auto known = model.find(block);
     if (known == model.end()) {
+      EXPECT_EQ(table->find(block).size, 0U);
       EXPECT_EQ(table->remove(block).size, 0U);
       table->insert(block, {kLarge + static_cast<std::size_t>(i), static_cast<Touching>(i % 3)});
       model[block] = kLarge + static_cast<std::size_t>(i);
       EXPECT_TRUE(may_be_large(block));
     } else {
+      EXPECT_EQ(table->find(block).size, known->second);
       const LargeBlock large = table->remove(block);
       EXPECT_EQ(large.size, known->second);
       EXPECT_EQ(large.touching, static_cast<Touching>((known->second - kLarge) % 3));

@@ -307,6 +307,23 @@ TEST(RawReader, UnseenTicksGoToEndedThreadsAndTheRestToTheEnd) {
   EXPECT_EQ(read_built(raw).events.size(), read.events.size() - 2);
 }
 
+TEST(RawReader, TheRestOfUnseenTicksIsOfANewThreadIfTheFirstHasEnded) {
+  RawBuilder raw;
+  raw.header().sample = 4;
+  raw.header().ended_ticks[0] = 10;
+  raw.event(0, 50, Tag::kMalloc, 0x9000, 10);
+  raw.other(0, 60, Other::kTicks, 1);
+  raw.other(0, 60, Other::kThreadEnd, 0);
+  const Read read = read_built(raw);
+  ASSERT_GE(read.events.size(), 2U);
+  const Event& start = read.events[read.events.size() - 2];
+  const Event& ticks = read.events.back();
+  EXPECT_EQ(start.kind, Kind::kThreadStart);
+  EXPECT_EQ(ticks.kind, Kind::kTicks);
+  EXPECT_EQ(start.thread, 1U);
+  EXPECT_EQ(ticks.thread, 1U);
+}
+
 TEST(RawReader, ABlockBehindAHoleIsRead) {
   RawBuilder raw;
   raw.event(0, 100, Tag::kMalloc, 0x1000, 10);
