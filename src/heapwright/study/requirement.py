@@ -36,7 +36,9 @@ _UNITS = {
     "1/s": {"": 1.0, "/s": 1.0},
 }
 _MIN_EXCESS = 0.05  # log ratio at which the search sees any break of an absolute bound, however small
-MAX_EXCESS = 1.0  # log ratio at which it sees the break of a bound by a metric that is 0 by default
+# Log ratio at which the search sees the break of a bound if there is no finite ratio (value, default or bound is 0).
+# It is also the largest excess over one limit (`Policy.excess`).
+MAX_EXCESS = 1.0
 
 
 class Requirement(msgspec.Struct, frozen=True):
