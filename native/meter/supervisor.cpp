@@ -94,7 +94,9 @@ void Supervisor::take_signals() {
       stop(now(), SIGKILL);
     } else if (signal == SIGINT) {
       ++interrupts_;
-      if (root_dead_) {
+      if (stopping_) {
+        kill_at_ = 0;  // SIGKILL at the next tick
+      } else if (root_dead_) {
         enough_ = true;
       } else if (interrupts_ > 1) {
         stop(now(), SIGKILL);

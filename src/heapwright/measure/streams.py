@@ -84,12 +84,13 @@ class StreamReader:
                     self._process.terminate()
                 failed = self._process.wait() != 0
             except BaseException as error:
+                interrupted = self._attended and isinstance(error, KeyboardInterrupt)
                 try:
-                    if self._attended and isinstance(error, KeyboardInterrupt):
+                    if interrupted:
                         with contextlib.suppress(OSError):  # Ctrl-C may have ended the reader of our output, too
                             self._leave_to_target(selector)
                 finally:
-                    _cancel(self._process)
+                    _cancel(self._process, received_signal() if interrupted else None)
                 raise
             finally:
                 if self._relay is not None:
@@ -162,15 +163,21 @@ class StreamReader:
             self._keep.write(data)
 
 
-def _cancel(process: subprocess.Popen[bytes]) -> None:
+def _cancel(process: subprocess.Popen[bytes], ended_by: int | None) -> None:
     """End a cancelled run; the meter ends the whole process tree.
 
-    The meter leaves the first interrupt to an attended target, and acts on the second.
+    The meter leaves the first interrupt to an attended target, and acts on the second. If the target has ended by the
+    signal that ends us, the meter passes this signal on to the processes that the target left.
+
+    Args:
+        process: the meter.
+        ended_by: the signal that an attended target has got; None if it has got none.
     """
     if process.poll() is not None:
         return
-    for _ in range(2):
-        process.send_signal(signal.SIGINT)
+    again = [] if ended_by in (None, signal.SIGINT) else [ended_by]
+    for number in [*again, signal.SIGINT, signal.SIGINT]:
+        process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_GRACE_S)
             return
