@@ -92,5 +92,5 @@ def test_replays_that_cannot_be_are_refused_if_asked_for(heapwright: Heapwright)
     assert (
         done.err.strip()
         .splitlines()[-1]
-        .startswith("heapwright: the program cannot be searched on replays: a replay cannot")
+        .startswith("heapwright: the program cannot be searched on replays: a replay does not measure")
     )
