@@ -8,7 +8,7 @@
 //   SIGTERM, SIGHUP, SIGQUIT   the whole tree is killed          passed on to the root process. Once
 //                                                                that has ended: to all processes
 //                                                                that it left, and SIGKILL after
-//                                                                --kill-grace
+//                                                                --kill-grace or at a SIGINT
 //   SIGUSR1, SIGUSR2           passed on                         passed on
 //
 // A SIGHUP that the meter inherits as ignored (nohup) stays ignored. An inherited SIGINT does not: a
