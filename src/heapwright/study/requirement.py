@@ -36,8 +36,8 @@ _UNITS = {
     "1/s": {"": 1.0, "/s": 1.0},
 }
 _MIN_EXCESS = 0.05  # log ratio at which the search sees any break of an absolute bound, however small
-# Log ratio at which the search sees the break of a bound if there is no finite ratio (value, default or bound is 0).
-# It is also the largest excess over one limit (`Policy.excess`).
+# Log ratio at which the search sees the break of a bound that has no finite ratio (a value, a default or a bound of 0),
+# and the largest excess over one limit (`Policy.excess`).
 MAX_EXCESS = 1.0
 
 
@@ -199,8 +199,12 @@ def metrics_of(texts: Iterable[str]) -> list[str]:
     return [parse_requirement(text).metric for text in texts]
 
 
-def parse_requirement(text: str) -> Requirement:
+def parse_requirement(text: str, stored: bool = False) -> Requirement:
     """'p99_ms <= 1.05x' as a requirement.
+
+    Args:
+        text: as given to --require.
+        stored: whether a study has it. Version 0.2.0 took a ratio of 0.
 
     Raises:
         UsageError: another form, an unknown metric or unit, a ratio of a metric that is mostly 0, or a ratio of 0.
@@ -215,7 +219,7 @@ def parse_requirement(text: str) -> Requirement:
     relative = unit == "x"
     if relative and metric.key == "load_errors":
         raise UsageError("--require: load_errors may be 0, so it has no ratio", "give a number: 'load_errors <= 0'")
-    if relative and float(number) == 0:
+    if relative and float(number) == 0 and not stored:
         raise UsageError(f"--require '{text}': 0 is no ratio", f"give a number: '{metric.short} {sign} 0'")
     scale = 1.0 if relative else _UNITS.get(metric.unit, {"": 1.0}).get(unit)
     if scale is None:
