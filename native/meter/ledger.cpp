@@ -98,7 +98,9 @@ void Ledger::tick(double time) {
     return;
   }
   if (series_.empty() || ticks_in_last_ >= ticks_in_point_) {
-    series_.push_back({.time = time - start_, .memory = recent_});
+    const double last = series_.empty() ? 0 : series_.back().time;
+    // The last point is that of the run's end, which may lie before the last tick.
+    series_.push_back({.time = std::max(time - start_, last), .memory = recent_});
     ticks_in_last_ = 0;
   } else {
     raise(series_.back().memory, recent_);

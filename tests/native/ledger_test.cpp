@@ -131,6 +131,15 @@ TEST(Ledger, PointsOfALongSeriesStayEvenlySpaced) {
   EXPECT_LE(widest, 100000.0 / 24);
 }
 
+TEST(Ledger, ASeriesIsInOrderThoughTheRunEndedBeforeTheLastTick) {
+  Ledger ledger(48);
+  ledger.start(0);
+  ledger.tick(2.0);
+  ledger.tick(1.9);
+  ASSERT_EQ(ledger.series().size(), 2U);
+  EXPECT_EQ(ledger.series()[1].time, 2.0);
+}
+
 TEST(Ledger, WithoutASeriesNothingIsKept) {
   Ledger ledger;
   ledger.sample(1, 0, all(1));
