@@ -8,8 +8,8 @@ import msgspec
 
 from heapwright import __version__
 from heapwright.allocators.peers import family_of, known_peers
-from heapwright.allocators.registry import OURS, Allocator, bundled_names, bundled_space, not_preloadable, preloadable
-from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
+from heapwright.allocators.registry import OURS, Allocator, bundled_names, bundled_space, not_preloadable
+from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile, preloadable
 from heapwright.elf.image import read_file
 from heapwright.errors import UsageError, unknown
 from heapwright.platforms import INSIDE, find_platform

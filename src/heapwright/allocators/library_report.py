@@ -29,7 +29,7 @@ from pathlib import Path
 
 from heapwright.allocators.glibc_tunables import effective_glibc
 from heapwright.allocators.program_file import is_privileged, read_program
-from heapwright.allocators.space_spec import AllocatorSpec, preload_variables
+from heapwright.allocators.space_spec import AllocatorSpec, preload_variables, preloadable
 from heapwright.files import NATIVE
 
 _JEMALLOC_OPTION = re.compile(r'^  opt\.(\w+): "?([^"\n]*?)"?(?: \(.*\))?$', re.MULTILINE)
@@ -110,7 +110,7 @@ def can_ask(program: str) -> bool:
     library, found = _nomain(), read_program(program)
     if found is None or found.static or found.foreign or is_privileged(found.path):
         return False
-    if not library.is_file() or any(c in ":" or c.isspace() for c in str(library)):
+    if not library.is_file() or not preloadable(library):
         return False
     try:
         return b"\0__libc_start_main\0" in found.path.read_bytes()

@@ -19,7 +19,14 @@ from heapwright.allocators.library_report import known_keys, reported_version
 from heapwright.allocators.peers import Peer, family_of, find_peers, known_peers, library_version
 from heapwright.allocators.space import Space, build_space
 from heapwright.allocators.space_file import load_space_file
-from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile, needed_variables, preload_variables
+from heapwright.allocators.space_spec import (
+    AllocatorSpec,
+    Context,
+    SpaceFile,
+    needed_variables,
+    preload_variables,
+    preloadable,
+)
 from heapwright.errors import HeapwrightError, UsageError, unknown
 from heapwright.files import NATIVE
 
@@ -135,11 +142,6 @@ def bundled_file(name: str) -> SpaceFile | None:
 def library_folder() -> Path:
     """Return the folder of the libraries that heapwright brings."""
     return NATIVE / "lib"
-
-
-def preloadable(path: str | Path) -> bool:
-    """Return whether LD_PRELOAD can name a library: white space or a colon would end its path there."""
-    return not any(c in ":" or c.isspace() for c in str(path))
 
 
 def not_preloadable(path: str | Path) -> UsageError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -268,6 +269,11 @@ def needed_variables(needs: Mapping[str, str], base: Mapping[str, str]) -> dict[
     elif ours:
         env["GLIBC_TUNABLES"] = before or ours
     return env
+
+
+def preloadable(path: str | Path) -> bool:
+    """Return whether LD_PRELOAD can name a library: white space or a colon would end its path there."""
+    return not any(c in ":" or c.isspace() for c in str(path))
 
 
 def preload_variables(library: str, base: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from heapwright.allocators.embedded import find_embedded
-from heapwright.allocators.registry import Allocator, find_allocators, get_allocator, preloadable, with_preload
+from heapwright.allocators.registry import Allocator, find_allocators, get_allocator, with_preload
+from heapwright.allocators.space_spec import preloadable
 from heapwright.errors import UsageError
 from heapwright.files import file_sha256, scratch_folder
 from heapwright.trace.info import nothing_in, read_info
