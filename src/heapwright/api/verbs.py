@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,8 +15,7 @@ from heapwright.api.study import Study, open_study
 from heapwright.errors import FAILED, INTERRUPTED, HeapwrightError, UsageError
 from heapwright.files import scratch_folder
 from heapwright.interleaving.stats import Ratio, Summary
-
-_PATIENCE_S = 60.0  # for a verb to end after an interruption
+from heapwright.workload.verb_process import start_verb, wait_for_verb
 
 
 def measure(
@@ -252,9 +248,11 @@ def _verb(
         raise UsageError(f"'{wrong[0]}' is not the name of a variable", "a name has no '='")
     with scratch_folder() as folder:
         out = folder / "out.json"
-        line = [sys.executable, "-P", "-m", "heapwright.cli.main", verb, "--quiet", "--json", str(out), *words]
+        line = [verb, "--quiet", "--json", str(out), *words]
         line += ["--", *command] if command is not None else []
-        status, errors = _finished(line, {**os.environ, **(env or {})})
+        with start_verb(line, env={**os.environ, **(env or {})}, stderr=subprocess.PIPE) as process:
+            errors = wait_for_verb(process)
+        status = process.returncode
         if out.is_file() and (passes_status or status == 0):
             found: dict[str, Any] = json.loads(out.read_text())
             if not found.get("error"):  # of a later run; the earlier ones are in the result
@@ -264,37 +262,3 @@ def _verb(
     said = [text.removeprefix("heapwright: ") for text in errors.splitlines() if text.startswith("heapwright: ")]
     said = [text for text in said if not text.startswith("warning: ")] or errors.splitlines()
     raise HeapwrightError(said[-1] if said else f"heapwright {verb} failed", status=status or FAILED)
-
-
-def _finished(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
-    """Run a command to its end; return its exit status and the text on its standard error.
-
-    Args:
-        line: the words of the command.
-        env: its variables.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C; the command has ended by itself, or was killed after `_PATIENCE_S`. It has a session
-            of its own, so that a terminal does not interrupt it a second time.
-    """
-    with subprocess.Popen(
-        line,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            _, errors = process.communicate()
-        except BaseException:
-            process.send_signal(signal.SIGINT)  # it ends the program, and keeps its study
-            try:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=_PATIENCE_S)
-            finally:
-                process.kill()
-            raise
-    return process.returncode, errors

@@ -6,11 +6,8 @@ so an experiment that was killed goes on by the same command.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -20,18 +17,7 @@ from heapwright.experiment.definition import Definition, PlannedSearch
 from heapwright.interleaving.phases import Phase
 from heapwright.measure.host import describe_host, differences
 from heapwright.study.store import read_study
-from heapwright.workload.server import STOP_S
-
-_PATIENCE_S = 2 * STOP_S + 10  # for a search to end after an interruption; a server may need both of its signals
-# Runs `tune` so that it is interrupted when its parent is gone, even if that was killed. PR_SET_PDEATHSIG is 1.
-_TIED = """import ctypes, os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
-if os.getppid() != int(sys.argv.pop(1)):
-    sys.exit(130)
-from heapwright.cli.main import main
-sys.exit(main())
-"""
+from heapwright.workload.verb_process import start_verb, wait_for_verb
 
 
 def tune_command(planned: PlannedSearch, definition: Definition, base: Path, study: Path) -> list[str]:
@@ -98,7 +84,7 @@ def start_search(
     more: Sequence[str] = (),
     errors: IO[str] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start the `tune` of a search. It ends when the calling thread ends, however that ends.
+    """Start the `tune` of a search (`start_verb`).
 
     Args:
         planned: the search.
@@ -109,14 +95,10 @@ def start_search(
         errors: receives its messages; None: they go to a pipe.
 
     Returns:
-        Its process, in a session of its own: Ctrl-C at the terminal does not reach it, so the caller interrupts it.
+        Its process.
     """
     verb, *words = tune_command(planned, definition, base, (folder / planned.file).resolve())
-    return subprocess.Popen(
-        [sys.executable, "-c", _TIED, str(os.getpid()), verb, *more, *words],
-        cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors or subprocess.PIPE,
-        text=True, errors="replace", start_new_session=True,
-    )  # fmt: skip
+    return start_verb([verb, *more, *words], cwd=base, stderr=errors or subprocess.PIPE)
 
 
 def check_end(planned: PlannedSearch, status: int, said: str) -> None:
@@ -230,14 +212,7 @@ def run_searches(
             continue
         note(title_of(planned, number, len(planned_searches)))
         with start_search(planned, definition, base, folder) as process:
-            try:
-                _, said = process.communicate()
-            except BaseException:
-                process.send_signal(signal.SIGINT)  # it keeps its study and removes its temporary files
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_PATIENCE_S)
-                process.kill()
-                raise
+            said = wait_for_verb(process)
         try:
             check_end(planned, process.returncode, said)
         except HeapwrightError as error:
