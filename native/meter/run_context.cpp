@@ -1,4 +1,4 @@
-// Starts the clocks of a run, and does what is due at its ticks. See backends.h.
+// Starts the clocks of a run. At its ticks, reads the energy and writes the report so far. See backends.h.
 #include "backends.h"
 #include "procfs.h"
 

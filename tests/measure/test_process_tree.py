@@ -1,4 +1,4 @@
-"""Tests what is read of a running tree of processes."""
+"""Tests the readings of a running tree of processes."""
 
 from __future__ import annotations
 

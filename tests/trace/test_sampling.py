@@ -1,4 +1,4 @@
-"""`heapwright record --sample`, windows, bounded files and the export: what a recording of a part holds."""
+"""`heapwright record --sample`, windows, bounded files and the export: the contents of partial recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs shell scripts with an executor, for the tests of what a run is (the fixture `make`)."""
+"""Runs shell scripts with an executor, for the tests of runs (the fixture `make`)."""
 
 from __future__ import annotations
 
