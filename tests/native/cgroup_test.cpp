@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "child.h"
+#include "in_folder.h"
 
 namespace heapwright::meter {
 namespace {
@@ -63,15 +64,12 @@ TEST(MemoryGroup, WithoutAMountThereIsNone) {
   EXPECT_EQ(folder_of("nonsense\n:\n", kSecond), "");
 }
 
-class GroupFolder : public testing::Test {
+class GroupFolder : public InFolder {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "heapwright-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
+    ASSERT_NO_FATAL_FAILURE(InFolder::SetUp());
     members({child.pid()});
   }
-  void TearDown() override { std::filesystem::remove_all(folder); }
 
   void write(const std::string& name, std::uint64_t number) const {
     std::ofstream(folder / name) << number << '\n';
@@ -86,8 +84,6 @@ class GroupFolder : public testing::Test {
   [[nodiscard]] MemoryGroup group(int version = 2) const {
     return {.folder = folder.string(), .version = version};
   }
-
-  std::filesystem::path folder;
   Child child{[] {}};
   TreeGroup tree{getpid()};
 };

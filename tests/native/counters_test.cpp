@@ -7,18 +7,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "in_folder.h"
+
 namespace heapwright::meter {
 namespace {
 
-class Energy : public testing::Test {
+class Energy : public InFolder {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "heapwright-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   void write(const std::string& domain, const std::string& file, const std::string& text) const {
     std::filesystem::create_directory(folder / domain);
     std::ofstream(folder / domain / file) << text << '\n';
@@ -29,8 +24,6 @@ class Energy : public testing::Test {
     write(domain, "energy_uj", std::to_string(microjoules));
     write(domain, "max_energy_range_uj", "1000000");
   }
-
-  std::filesystem::path folder;
 };
 
 TEST_F(Energy, EveryWrapCounts) {

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "child.h"
+#include "in_folder.h"
 #include "procfs.h"
 
 namespace heapwright::meter {
@@ -222,16 +223,7 @@ TEST(Outcome, AddsTimesAndKeepsTheLargestResidentSize) {
   EXPECT_EQ(outcome.minor_faults, 14U);
 }
 
-class WriteWhole : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "heapwright-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-  std::filesystem::path folder;
-};
+class WriteWhole : public InFolder {};
 
 TEST_F(WriteWhole, ReplacesAFileAndLeavesNoDraft) {
   const auto path = folder / "report";

@@ -10,15 +10,15 @@
 #include <filesystem>
 #include <fstream>
 
+#include "in_folder.h"
+
 namespace heapwright::meter {
 namespace {
 
-class FindProgram : public testing::Test {
+class FindProgram : public InFolder {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "heapwright-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
+    ASSERT_NO_FATAL_FAILURE(InFolder::SetUp());
     for (const char* const part : {"one", "two"}) {
       std::filesystem::create_directory(folder / part);
     }
@@ -28,7 +28,7 @@ class FindProgram : public testing::Test {
   }
   void TearDown() override {
     setenv("PATH", path_before.c_str(), 1);
-    std::filesystem::remove_all(folder);
+    InFolder::TearDown();
   }
   [[nodiscard]] std::string one() const { return (folder / "one").string(); }
   [[nodiscard]] std::string two() const { return (folder / "two").string(); }
@@ -36,8 +36,6 @@ class FindProgram : public testing::Test {
     std::ofstream(path) << "#!/bin/sh\n";
     ASSERT_EQ(chmod(path.c_str(), mode), 0);
   }
-
-  std::filesystem::path folder;
   std::string path_before;
 };
 
