@@ -83,8 +83,8 @@ void* reallocate(Library& library, void* address, std::size_t bytes) {
   }
   void* block = library.allocate(bytes);
   block = block != nullptr ? block : library.allocate_slow(bytes);
-  if (block ==
-      nullptr) {  // all free memory has returned to the kernel now: a large block may have room to grow
+  if (block == nullptr) {
+    // All free memory has returned to the kernel now, so a large block may have room to grow.
     block = has_class ? nullptr : library.resize(address, bytes);
     return block != nullptr ? block : out_of_memory();
   }
