@@ -17,8 +17,8 @@ from tests import built_programs, needs, times
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests/programs"
 
-# No deadline, because the machine may be slow and busy; fixed examples, so that a failure can be reproduced.
-# The short form tries fewer.
+# No deadline, because the machine may be slow and busy; fixed examples, so that a failure can be
+# reproduced. The short form tries fewer.
 hypothesis.settings.register_profile("long", deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("short", hypothesis.settings.get_profile("long"), max_examples=40)
 hypothesis.settings.load_profile("short")
@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: only in the long form (pytest --long, make torture)")
     config.addinivalue_line("markers", "longer: in both forms; the long one does more of it (needs.repeats)")
     config.addinivalue_line("markers", "few(n): the short form runs n of the test's cases, the long form all of them")
-    # Signals that nohup, cron or a shell's & ignores would stay ignored in programs that the tests start and signal.
+    # Signals that nohup, cron or a shell's & ignores would stay ignored in programs that the tests
+    # start and signal.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tests import needs
 
-# Where the usual limits of a container exceed those of this user, or control groups are not as podman wants them.
+# Where the usual limits of a container exceed those of this user, or control groups are not as
+# podman wants them.
 _CONF = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]

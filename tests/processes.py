@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# How many times slower this machine is than a real one: an emulated machine sets it (tools/arm64_steps). Programs whose
-# memory the meter must see in time wait so much longer, and limits of time are so much longer.
+# How many times slower this machine is than a real one: an emulated machine sets it
+# (tools/arm64_steps). Programs whose memory the meter must see in time wait so much longer, and
+# limits of time are so much longer.
 PACE = int(os.environ.get("HEAPWRIGHT_TEST_PACE", "1"))
 
 

@@ -223,7 +223,8 @@ COVERED: dict[str, Model] = {
     "Student's t with 3 degrees": student(3),
     "log-normal, σ = 1": lognormal(1.0),
 }
-# These models give too few independent pairs: the interval contains the truth, or a note says why the runs are unusual.
+# These models give too few independent pairs: the interval contains the truth, or a note says why
+# the runs are unusual.
 NOTED: dict[str, Model] = {
     "the machine slow for 6 runs, by 60 %, the pick by 20 %": machine_modes(0.5, 6, math.log(1.2)),
     "the same for 6 runs, 20 % of the time": machine_modes(0.2, 6, math.log(1.2)),
@@ -231,7 +232,8 @@ NOTED: dict[str, Model] = {
     "slow for 3 of its runs, 20 % of the time, the pick never": own_modes(0.2, 0.0, 3),
     "the machine slow for 12 runs, by 60 %, the pick by 20 %": machine_modes(0.5, 12, math.log(1.2)),
 }
-# For these models coverage stays below: rare events on one side that few pairs contain, and noise skewed on one side.
+# For these models coverage stays below: rare events on one side that few pairs contain, and noise
+# skewed on one side.
 LIMITS: dict[str, Model] = {
     "10 % slow, the pick never": modes(0.1, 0.0),
     "10 % slow, the pick never; noise 0.3 %": modes(0.1, 0.0, deviation=0.003),

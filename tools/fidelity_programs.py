@@ -21,7 +21,8 @@ import threaded_inputs
 import programs
 from heapwright.comparison.bench import program_path
 
-# Threads keep their objects until all threads have made theirs. Without that the peak differs by a fifth between runs.
+# Threads keep their objects until all threads have made theirs. Without that the peak differs by a
+# fifth between runs.
 THREADS_PY = """import json, threading
 barrier = threading.Barrier(4)
 def work(n):

@@ -39,7 +39,8 @@ COVERED = ROOT / "build/fuzz-coverage"
 TABLE = ROOT / "build/fuzz.md"
 MAX_SEEDS = 80  # inputs of a minimised corpus; with more, `make test` takes longer
 MAX_BYTES = 4096  # of an input of a minimised corpus
-# From a small process, because a fuzzer inherits its peak of memory from its parent, and its limit counts that.
+# From a small process, because a fuzzer inherits its peak of memory from its parent, and its limit
+# counts that.
 SHELL = ("sh", "-c", '"$@"; exit $?', "sh")
 LIMITS = ("-timeout=120", "-rss_limit_mb=3000", "-max_len=20000", "-print_final_stats=1")
 

@@ -91,8 +91,8 @@ int main() {
 }
 """
 
-# Arguments: MiB, and a number of children (0: none). The children read all of this memory, write a tenth, and map and
-# unmap. The work is divided among them.
+# Arguments: MiB, and a number of children (0: none). The children read all of this memory, write a
+# tenth, and map and unmap. The work is divided among them.
 _SHARED = """
 #include <cstdint>
 #include <cstdlib>

@@ -81,7 +81,8 @@ def main() -> None:
     for threads in (int(word) for word in args.threads.split(",")):
         runs: dict[tuple[str, str, str], list[dict[str, Any]]] = {mode: [] for mode in modes}
         for turn in range(args.rounds):
-            # In another order each time: a process that follows one with huge pages finds warm ones.
+            # In another order each time: a process that follows one with huge pages finds warm
+            # ones.
             for mode in random.Random(turn).sample(modes, len(modes)):
                 runs[mode].append(_run(here[mode[0]], mode[1], mode[2], threads, args.mib, turn + 1))
         many = "s" * (threads > 1)

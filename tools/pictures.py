@@ -16,7 +16,8 @@ from heapwright.study.load import load_view
 
 OUT = Path(__file__).parents[1] / "docs/pictures"
 WIDTH = 1000
-# name → ids of the headings where the picture begins and before which it ends; None: the top of the page
+# name → ids of the headings where the picture begins and before which it ends; None: the top of the
+# page
 PARTS = {"report": (None, "s1-pick-"), "search": ("s1-search", "s1-default")}
 
 

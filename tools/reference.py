@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from paragraph import paragraph
+
 from heapwright.cli.main import build_parser, verbs_by_group
 from heapwright.cli.parser import verbs_of
 from heapwright.metrics import METRICS
@@ -58,7 +60,7 @@ def _verb(name: str, verb: argparse.ArgumentParser) -> str:
     command = " `-- CMD`" if verb.get_default("takes_command") else ""
     positional = [_shown(a) for a in verb._actions if not a.option_strings]
     usage = f"`heapwright {name}` {' '.join([*positional, '[options]'])}{command}\n".replace("  ", " ")
-    lines = [f"\n## {name}\n\n{verb.description}\n", usage]
+    lines = [f"\n## {name}\n\n{paragraph(verb.description or '')}\n", paragraph(usage) + "\n"]
     actions = [a for a in verb._actions if not isinstance(a, argparse._HelpAction)]
     if actions:
         lines.append("| | |\n|---|---|")
@@ -73,19 +75,21 @@ def _verb(name: str, verb: argparse.ArgumentParser) -> str:
 HEAD = """\
 # Every verb
 
-Made by `tools/reference.py` from the command line's own parser; `heapwright VERB --help` says the same.
+Made by `tools/reference.py` from the command line's own parser; `heapwright VERB --help` says the
+same.
 
-Exit status: 0 done, 1 failed, 2 usage error. `verify`, `apply` and `tune --exit-code` also return 3 (no gain) and 4
-(undecided, or only predicted); `canary` returns 4 without a claim. `measure`, `record` and `run` return the command's
-own status (128 + signal). Ctrl-C returns 130, except for `canary`; all measurements so far are kept. Everything after
-`--` is the command, word for word, without a shell."""
+Exit status: 0 done, 1 failed, 2 usage error. `verify`, `apply` and `tune --exit-code` also return 3
+(no gain) and 4 (undecided, or only predicted); `canary` returns 4 without a claim. `measure`,
+`record` and `run` return the command's own status (128 + signal). Ctrl-C returns 130, except for
+`canary`; all measurements so far are kept. Everything after `--` is the command, word for word,
+without a shell."""
 
 
 def metrics() -> dict[str, str]:
     """The page of the metrics, as `verbs` returns its pages."""
     lines = [
         "# Every metric\n\nMade by `tools/reference.py` from `src/heapwright/metrics.py`, the only place for them.",
-        "`--minimize` takes the key or the short form. JSON has the full keys, sizes in bytes, times in seconds.\n",
+        "`--minimize` takes the key or the short form. JSON has the full keys, sizes in bytes, times in\nseconds.\n",
         "| key | short | unit | meaning | source | pick |\n|---|---|---|---|---|---|",
     ]
     for m in METRICS.values():

@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from paragraph import paragraph
 from parts import ROOT, Part, commit, run_parts
 
 from heapwright.measure.host import describe_host
@@ -60,6 +61,12 @@ def machine(load: str) -> str:
     )
 
 
+def wrapped(text: str) -> str:
+    """Text with its long lines of prose broken; tables, code, pictures and HTML stay as they are."""
+    lines = text.splitlines()
+    return "\n".join(x if len(x) <= 100 or x.startswith(("|", "<", "#", "!", " ")) else paragraph(x) for x in lines)
+
+
 def put(part: Part) -> None:
     """Writes the output of a part into its page."""
     stem, _, number = part.name.rpartition("-")
@@ -68,7 +75,7 @@ def put(part: Part) -> None:
     found = list(TABLE.finditer(text))[int(number) - 1]
     assert part.output is not None
     load = part.output.with_suffix(".load").read_text().strip()
-    made = f"\n{machine(load)}\n\n{part.output.read_text().strip()}\n\n"
+    made = f"\n{paragraph(machine(load))}\n\n{wrapped(part.output.read_text().strip())}\n\n"
     draft = page.with_name(f".{page.name}.{os.getpid()}")
     draft.write_text(text[: found.end("begin")] + made + text[found.start("end") :])
     draft.replace(page)

@@ -35,7 +35,8 @@ PROGRAMS = {
     "go": ["./orders-go"],
     "openmp": ["./orders-openmp"],
 }
-# Program → the file that building it makes, and the command. A study of an older build would not continue.
+# Program → the file that building it makes, and the command. A study of an older build would not
+# continue.
 BUILDS = {
     "java": ("Orders.class", ["javac", "Orders.java"]),
     "dotnet": ("Orders.dll", ["mcs", "-optimize+", "-out:Orders.dll", "Orders.cs"]),

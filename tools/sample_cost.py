@@ -31,8 +31,8 @@ from heapwright.trace.record import recording_environment
 from heapwright.trace.sampling import DEFAULT_PERCENT, Sampling
 
 REQUESTS = 50_000
-# The programs of record_cost.py, with so much more work that each takes about two seconds of CPU time: a sample of a
-# short program may cost some 10 ms in any case.
+# The programs of record_cost.py, with so much more work that each takes about two seconds of CPU
+# time: a sample of a short program may cost some 10 ms in any case.
 LONGER = {"1500000": "6000000", "1000000": "40000000", PERL: PERL.replace("200000", "1000000")}
 LOOP = """
 #include <stdlib.h>

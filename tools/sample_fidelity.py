@@ -39,7 +39,8 @@ from heapwright.trace.replay import ReplayRun, environment, make_ready, replay_o
 
 ALLOCATORS = ("glibc", "jemalloc", "mimalloc2-nothp", "tcmalloc", "exgen", "reaper")
 OTHERS = ("perl", "xmllint", "python3-malloc", "sqlite3", "z3", "cc1plus")
-# Not on the page's list, so that the expansion of samples is not tuned to the list: --held-out measures only these.
+# Not on the page's list, so that the expansion of samples is not tuned to the list: --held-out
+# measures only these.
 HELD_OUT = ("python3-threads", "gawk", "jq")
 MEMORY = {"peak": "peak RSS", "mean": "mean RSS", "idle": "idle RSS"}
 PAUSE_S = 0.5  # no event for this long is a pause

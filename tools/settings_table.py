@@ -5,6 +5,8 @@ Run `.venv/bin/python tools/settings_table.py >docs/settings.md`; `make docs` do
 
 from __future__ import annotations
 
+from paragraph import paragraph
+
 from heapwright.allocators.huge_pages import process_space
 from heapwright.allocators.registry import bundled_names, bundled_space
 from heapwright.allocators.runtimes import shipped_runtimes
@@ -13,8 +15,9 @@ from heapwright.allocators.space_spec import ParamSpec, SpaceFile, shares_variab
 HEAD = """\
 # Every setting that heapwright knows
 
-Made by `tools/settings_table.py` from `src/heapwright/allocators/spaces/*.toml` and `runtimes/*.toml`; the columns are
-explained in [spaces.md](spaces.md). `heapwright allocators` shows what applies to the libraries of one machine.
+Made by `tools/settings_table.py` from `src/heapwright/allocators/spaces/*.toml` and
+`runtimes/*.toml`; the columns are explained in [spaces.md](spaces.md). `heapwright allocators`
+shows what applies to the libraries of one machine.
 """
 
 
@@ -64,7 +67,7 @@ def _print_file(title: str, file: SpaceFile) -> None:
             hazard = f" **{where}{spec.hazard}**" if spec.hazard else ""
             print(f"| `{spec.key}` | {_span(spec)} | {spec.default} | {_when(spec)} | {spec.explain}{hazard} |")
     never = [f"`{s.key}` ({s.hazard})" for s in file.param if s.safe == "no"]
-    print(f"\nNever searched: {', '.join(never)}.\n" if never else "")
+    print("\n" + paragraph(f"Never searched: {', '.join(never)}.") + "\n" if never else "")
 
 
 def main() -> None:
@@ -72,7 +75,12 @@ def main() -> None:
     print(HEAD)
     for name in bundled_names():
         _print_file(name, bundled_space(name))
-    print("snmalloc, rpmalloc, hoard and google-tcmalloc have nothing to set at run time that a search could use.\n")
+    print(
+        paragraph(
+            "snmalloc, rpmalloc, hoard and google-tcmalloc have nothing to set at run time that a search could use."
+        )
+    )
+    print()
     _print_file("The process itself", process_space())
     for file in shipped_runtimes():
         assert file.runtime is not None

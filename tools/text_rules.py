@@ -2,6 +2,7 @@
 
 - Plain English: at most `MAX_CLAUSES` places with a question word and a verb, often a clause in place of a noun.
 - Size: no source file or page above `MAX_LINES` lines.
+- Width: no prose line of a page above `MAX_WIDTH` columns, if it could be broken outside of code.
 - Docstrings: a public function of the package with more than two parameters names each of them.
 
     tools/text_rules.py           one line for each violation; exit status 1 if there is any
@@ -19,6 +20,7 @@ from pathlib import Path
 
 MAX_CLAUSES = 99
 MAX_LINES = 450
+MAX_WIDTH = 100
 _FOLDERS = ("native", "src", "tests", "docs", "tools")
 _SUFFIXES = (".cpp", ".h", ".c", ".py", ".md", ".toml")
 _SUBJECTS = "what who whose whoever whatever"
@@ -31,7 +33,7 @@ _CLAUSE = re.compile(
 
 
 def files() -> list[Path]:
-    """The files of the repository that the rules hold for."""
+    """The files of the repository that the rules hold for, but for the width of pages."""
     listed = subprocess.run(["git", "ls-files", *_FOLDERS], capture_output=True, text=True, check=True).stdout
     return [Path(name) for name in listed.splitlines() if name.endswith(_SUFFIXES) and Path(name).is_file()]
 
@@ -41,6 +43,19 @@ def clauses(path: Path) -> Iterator[str]:
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         for _ in _CLAUSE.finditer(line):
             yield f"{path}:{number}: {line.strip()}"
+
+
+def wide(path: Path) -> Iterator[str]:
+    """The lines of a Markdown page that break the third rule. Tables, code, pictures and HTML may be wide."""
+    fenced = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        text = line.strip()
+        fenced ^= text.startswith(("```", "~~~"))
+        if len(line) <= MAX_WIDTH or fenced or line.startswith("    ") or text.startswith(("|", "<", "#", "![")):
+            continue
+        words = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "_"), text).split()
+        if len(line) - len(text) + len(words[0]) <= MAX_WIDTH and len(words) > 1:
+            yield f"{path}:{number}: {len(line)} columns, at most {MAX_WIDTH} are allowed"
 
 
 def undocumented(path: Path) -> Iterator[str]:
@@ -74,6 +89,8 @@ def main() -> int:
         for path in found
         if "/data/" not in str(path) and (count := len(path.read_text(errors="replace").splitlines())) > MAX_LINES
     ]
+    pages = subprocess.run(["git", "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout
+    problems += [line for name in pages.splitlines() for line in wide(Path(name))]
     modules = [path for path in found if path.parts[0] == "src" and path.suffix == ".py"]
     problems += [line for path in modules for line in undocumented(path)]
     if len(places) > MAX_CLAUSES:

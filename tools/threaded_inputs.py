@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 SCRIPTS = {
-    # Parallel streams, a pool of threads, strings and maps; the compiler's threads allocate through malloc.
+    # Parallel streams, a pool of threads, strings and maps; the compiler's threads allocate through
+    # malloc.
     "Job.java": """import java.util.*;
 import java.util.concurrent.*;
 import java.util.stream.*;

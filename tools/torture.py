@@ -48,7 +48,8 @@ def parts(root: Path = ROOT) -> list[Part]:
             made.append(Part(f"torture-{path.stem.removeprefix('test_')}", (*TEST, str(path.relative_to(root)))))
     made.append(Part("fuzz", (sys.executable, "tools/fuzz.py", "--seconds", FUZZ_SECONDS), 4 * 3600))
     made.append(Part("docs-commands", (*TEST, "tests/docs/test_running.py")))
-    # All of tests/allocators, because `make peers` has installed allocators that `make test` may lack.
+    # All of tests/allocators, because `make peers` has installed allocators that `make test` may
+    # lack.
     made.append(Part("allocators", (*TEST, "tests/allocators")))
     for folder in sorted(path for path in root.glob("tests/*") if any(path.rglob("test_*.py"))):
         if folder.name in ("torture", "allocators"):

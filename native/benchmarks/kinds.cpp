@@ -1,6 +1,7 @@
-// Memory that one kind of block after another uses: small blocks, pages, buffers, and large blocks. All
-// blocks of a kind are freed before the next kind is allocated, as in compilers and solvers, whose
-// phases use other data structures. Shows whether blocks of one kind use the memory of another.
+// Memory that one kind of block after another uses: small blocks, pages, buffers, and large blocks.
+// All blocks of a kind are freed before the next kind is allocated, as in compilers and solvers,
+// whose phases use other data structures. Shows whether blocks of one kind use the memory of
+// another.
 #include <array>
 
 #include "bench.h"

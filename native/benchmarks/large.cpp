@@ -1,6 +1,7 @@
-// Random blocks from `min` to `max` KiB (64 KiB to 32 MiB), each touched page by page, as solvers and
-// numerical libraries have them, servers for their buffers, and databases. Shows how often memory
-// goes to the kernel and comes back as page faults. With zeroed=1 the blocks come from calloc.
+// Random blocks from `min` to `max` KiB (64 KiB to 32 MiB), each touched page by page, as solvers
+// and numerical libraries have them, servers for their buffers, and databases. Shows how often
+// memory goes to the kernel and comes back as page faults. With zeroed=1 the blocks come from
+// calloc.
 #include <cmath>
 
 #include "bench.h"

@@ -18,7 +18,8 @@ int DraftFile::create(const std::string& path, mode_t mode) {
     errno = S_ISDIR(existing.st_mode) ? EISDIR : EEXIST;
     return -1;
   }
-  // With the draft's suffix, a name has at most 255 bytes. The ends of names differ: t and t.threads.
+  // With the draft's suffix, a name has at most 255 bytes. The ends of names differ: t and
+  // t.threads.
   constexpr std::size_t kMaxName = 200;
   const std::size_t slash = path.rfind('/') + 1;  // 0 if there is none
   const std::size_t name = std::max(slash, path.size() - std::min(path.size(), kMaxName));

@@ -20,8 +20,8 @@ class DraftFile {
 
   // Creates the draft of the file `path`, named PATH.PID.part, with the permissions `mode` (less
   // the umask). Returns a descriptor for reading and writing, which the caller owns and closes; -1
-  // with errno set if the file cannot be created. Any file at `path` that is not a regular one
-  // is an error (EISDIR, EEXIST): publish() would replace a device or a pipe, for root also /dev/null.
+  // with errno set if the file cannot be created. Any file at `path` that is not a regular one is
+  // an error (EISDIR, EEXIST): publish() would replace a device or a pipe, for root also /dev/null.
   int create(const std::string& path, mode_t mode = 0666);
 
   // Renames the draft to its final name; the caller has closed it. Returns false with errno set,

@@ -265,8 +265,8 @@ class ArenaReader {
     return head && (*head & ~kFlags) <= arena.system && add(top_, *head & ~kFlags);
   }
 
-  // Counts the whole pages of a free chunk, a part at a time; nullopt if no mapping holds the chunk,
-  // or at the limit of time.
+  // Counts the whole pages of a free chunk, a part at a time; nullopt if no mapping holds the
+  // chunk, or at the limit of time.
   [[nodiscard]] std::optional<Segment::Pages> pages_of(std::uint64_t chunk, std::uint64_t size) const {
     // The heap may have grown since its mappings were read.
     if (!is_mapped(mappings_, chunk, size) && !is_mapped(memory_.mappings(), chunk, size)) {

@@ -8,8 +8,9 @@
 // by their sizes: a chunk is free if the chunk behind it says so (bit 0 of its size is clear). It
 // reads whole pages, so a process that goes on working hardly disturbs it. The other one follows
 // the lists of the bins. It is for a main arena whose memory is not one piece: after a foreign
-// sbrk, or where brk could not grow. Adjacent mappings of [heap] are one piece. It is also for arenas
-// with swapped pages, where a walk would end; it brings pages of free chunks back into memory.
+// sbrk, or where brk could not grow. Adjacent mappings of [heap] are one piece. It is also for
+// arenas with swapped pages, where a walk would end; it brings pages of free chunks back into
+// memory.
 //
 // Nothing is stopped, so the heap may change meanwhile. If neither way leads to the end, both are
 // repeated. If that does not help, the arena's `consistent` is false, and its figures cover a part.

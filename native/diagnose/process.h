@@ -17,7 +17,8 @@ struct Footprint {
   std::uint64_t huge = 0;  // AnonHugePages
 };
 
-// Returns the reason why a process cannot be read, as one line for the user; empty if it can be read.
+// Returns the reason why a process cannot be read, as one line for the user; empty if it can be
+// read.
 std::string why_unreadable(pid_t pid);
 // Returns a line for the user about this errno of opening /proc/PID/mem.
 std::string why_refused(pid_t pid, int error);

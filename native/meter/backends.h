@@ -33,8 +33,8 @@ struct RunContext {
 
   // Switches the counters on, starts the clocks and releases the child.
   void go() const;
-  // Called at every tick, after the watcher's: reads the energy, and writes the report so far if that
-  // is due.
+  // Called at every tick, after the watcher's: reads the energy, and writes the report so far if
+  // that is due.
   void tick(double time);
 
   double next_checkpoint = 0;

@@ -48,8 +48,8 @@ constexpr bool is_mapping(Call call) { return call >= Call::kMmap && call <= Cal
 // first_argument  its first argument, which tells clone from a new thread
 Call classify(std::uint32_t arch, std::uint64_t number, std::uint64_t first_argument);
 
-// Returns the watched call with its arguments, as a back end sees it at its entry. The first mmap of
-// i386 (number 90) has its arguments in memory, where they are not read: its values are 0.
+// Returns the watched call with its arguments, as a back end sees it at its entry. The first mmap
+// of i386 (number 90) has its arguments in memory, where they are not read: its values are 0.
 //
 // arch       AUDIT_ARCH_*
 // number     the number of the call on that architecture
@@ -75,7 +75,8 @@ int install_filter(const std::vector<sock_filter>& filter, unsigned flags);
 // listener  as install_filter returned it
 // id        of the notification
 //
-// Returns 0 or an errno: ENOENT if no such call waits (the caller was killed), EINVAL before Linux 5.5.
+// Returns 0 or an errno: ENOENT if no such call waits (the caller was killed), EINVAL before Linux
+// 5.5.
 int continue_call(int listener, std::uint64_t id);
 
 }  // namespace heapwright::meter

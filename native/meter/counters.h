@@ -29,8 +29,8 @@ class InstructionCounter {
 // Measures the energy of all CPU packages of the machine since construction. RAPL cannot separate
 // the target's share.
 //
-// A counter wraps after about 260 kJ: in 87 minutes at 50 W, in 4 at 1 kW. So it is read every half a
-// minute.
+// A counter wraps after about 260 kJ: in 87 minutes at 50 W, in 4 at 1 kW. So it is read every half
+// a minute.
 class EnergyCounter {
  public:
   // folder  the kernel's, or one like it

@@ -14,8 +14,8 @@
 // Between two readings the figures are a straight line, from 0 at the start. After the last reading
 // they stay as they are.
 //
-// The sampler is pure arithmetic: callers pass every figure and every time. Only read_thp_events and
-// obey_huge_pages_variable make system calls.
+// The sampler is pure arithmetic: callers pass every figure and every time. Only read_thp_events
+// and obey_huge_pages_variable make system calls.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Parses the meter's command line. Only heapwright's Python code and kit/hw call it, so it is strict
-// and has no short forms.
+// Parses the meter's command line. Only heapwright's Python code and kit/hw call it, so it is
+// strict and has no short forms.
 #include "options.h"
 
 #include <getopt.h>

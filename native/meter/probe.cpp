@@ -33,8 +33,8 @@ int in_child(Attempt attempt) {
 }
 
 int try_notify() {
-  // The child only installs the filter, and answers a call that does not exist. Its exit_group would
-  // be watched, so it ends by the exit of its only thread.
+  // The child only installs the filter, and answers a call that does not exist. Its exit_group
+  // would be watched, so it ends by the exit of its only thread.
   const pid_t child = fork();
   if (child == 0) {
     const auto filter = build_filter(SECCOMP_RET_USER_NOTIF);

@@ -13,8 +13,8 @@
 //                              shared pages do not show in the RSS
 //
 // The budget allows 1 ms in addition. A run of a few tenths of a second has often spent this before
-// it reaches its peak. So a reserve of 5 ms in all pays for readings when PSS may be an eighth above
-// the peak known so far; not at a tick that finds a new process, because more may follow.
+// it reaches its peak. So a reserve of 5 ms in all pays for readings when PSS may be an eighth
+// above the peak known so far; not at a tick that finds a new process, because more may follow.
 //
 // A sampler may have a multiple of the whole budget; then its first reading also comes sooner. A
 // peak is likely if the tree's summed RSS is 2 % above its value at every reading so far, or if RSS
@@ -27,9 +27,9 @@
 // memory since then. The peak is the largest reading or such bound. If the bound from above is more
 // than an eighth higher, the readings missed the peak, and it is unknown.
 //
-// The mean uses RSS, too. Between two readings, PSS is taken as RSS less the surplus, and the surplus
-// as a straight line. If a process started or ended meanwhile, PSS itself is taken as the straight
-// line.
+// The mean uses RSS, too. Between two readings, PSS is taken as RSS less the surplus, and the
+// surplus as a straight line. If a process started or ended meanwhile, PSS itself is taken as the
+// straight line.
 //
 // It is pure arithmetic: callers pass every figure and every time, so tests use synthetic clocks.
 #pragma once

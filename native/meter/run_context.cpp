@@ -1,4 +1,5 @@
-// Starts the clocks of a run. At its ticks, reads the energy and writes the report so far. See backends.h.
+// Starts the clocks of a run. At its ticks, reads the energy and writes the report so far. See
+// backends.h.
 #include "backends.h"
 #include "procfs.h"
 

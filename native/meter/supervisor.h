@@ -11,8 +11,8 @@
 //                                                                --kill-grace or at a SIGINT
 //   SIGUSR1, SIGUSR2           passed on                         passed on
 //
-// A SIGHUP that the meter inherits as ignored (nohup) stays ignored. An inherited SIGINT does not: a
-// shell ignores it for a command in the background, but heapwright cancels a run by it.
+// A SIGHUP that the meter inherits as ignored (nohup) stays ignored. An inherited SIGINT does not:
+// a shell ignores it for a command in the background, but heapwright cancels a run by it.
 //
 // With --die-with-parent the kernel sends SIGTERM when the parent has ended. Then the whole tree is
 // killed, with --attended too.

@@ -24,8 +24,8 @@ constexpr double kCountShare = 1000;
 constexpr double kRefreshShare = 400;
 constexpr double kGroupShare = 500;
 
-// Adds the memory of a process to the tree's, which is dropped with a warning if the process is there
-// but could not be read (errno says why).
+// Adds the memory of a process to the tree's, which is dropped with a warning if the process is
+// there but could not be read (errno says why).
 //
 // sum       of the tree; nullopt once it has been dropped
 // one       of the process

@@ -1,13 +1,14 @@
 // Estimates the maximum over time of a sum over live objects, such as live bytes, from a sample.
 //
 // The maximum of an estimate is too high: it is where the estimate happens to be highest. So the
-// sample is split at random into two halves that are independent samples of the program. The time of
-// the maximum comes from one half and the value at that time from the other, and vice versa. Each
-// such value is an unbiased estimate of the sum at a time, and so on average at most the maximum.
+// sample is split at random into two halves that are independent samples of the program. The time
+// of the maximum comes from one half and the value at that time from the other, and vice versa.
+// Each such value is an unbiased estimate of the sum at a time, and so on average at most the
+// maximum.
 //
-// A half has an object with the chance q of half as many draws as the sample makes (trace/sample.h),
-// so that the chance of the sample is 1 - (1 - q)². An object that is in nearly every sample is in
-// both halves. An object of a half has the weight 1/q.
+// A half has an object with the chance q of half as many draws as the sample makes
+// (trace/sample.h), so that the chance of the sample is 1 - (1 - q)². An object that is in nearly
+// every sample is in both halves. An object of a half has the weight 1/q.
 #pragma once
 
 #include <algorithm>

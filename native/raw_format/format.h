@@ -164,12 +164,12 @@ struct FileHeader {
   // process that still runs, the time of packing. The process may be killed, so heapwright writes
   // this, not the recorder (src/heapwright/trace/process_ends.py).
   std::atomic<std::uint64_t> end_ns;
-  // Of a recording of a sample: ticks of threads that have ended. A thread counts at 1 + k if k is the
-  // highest level of the objects that it allocated or freed, and at 0 if it has recorded nothing. So
-  // all ticks up to the index min_level are of threads that are not in the file.
+  // Of a recording of a sample: ticks of threads that have ended. A thread counts at 1 + k if k is
+  // the highest level of the objects that it allocated or freed, and at 0 if it has recorded
+  // nothing. So all ticks up to the index min_level are of threads that are not in the file.
   std::atomic<std::uint64_t> ended_ticks[kLevels + 1];
-  // When the process started, in clock ticks since the machine did; 0 if unknown. exec keeps it, but
-  // another process with the same id has another one.
+  // When the process started, in clock ticks since the machine did; 0 if unknown. exec keeps it,
+  // but another process with the same id has another one.
   std::uint64_t process_start;
 };
 static_assert(sizeof(FileHeader) <= kBlockBytes && kBornWriters + kLevels <= kThreadWriters);

@@ -78,9 +78,9 @@ bool ticks_agree() {
 #endif
 }
 
-// Notes in the raw file at a path, if it is this process's, that its recording ended by exec, and not
-// because the process was killed. A process with the same id may have made it: ids are used again, and
-// each container has its own.
+// Notes in the raw file at a path, if it is this process's, that its recording ended by exec, and
+// not because the process was killed. A process with the same id may have made it: ids are used
+// again, and each container has its own.
 void end_replaced(const char* path) {
   const int file = sys::open_file(path, O_RDWR);
   if (file < 0) {

@@ -39,9 +39,10 @@ int phase_signal();
 // Returns false if this process is not to be recorded, or if the file cannot be made; then one line
 // on stderr says why.
 bool begin_file(Session& into, bool forked);
-// Returns whether the errno `error` of a raw file that cannot be opened is no failure: `heapwright
-// record` has packed the raw files and removed their folder, though processes still run. A process that
-// has changed its root folder does not see the folder either, but that is a failure.
+// Returns whether the errno `error` of a raw file that cannot be opened is no failure:
+// `heapwright record` has packed the raw files and removed their folder, though processes still
+// run. A process that has changed its root folder does not see the folder either, but that is a
+// failure.
 bool is_packed(int error);
 // Closes the raw file of the parent in a forked child. `record` takes the last close of a raw file
 // for the end of its process (src/heapwright/trace/process_ends.py).

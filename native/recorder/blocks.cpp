@@ -24,9 +24,9 @@ struct Block {
   bool reused = false;
 };
 
-// Returns a descriptor of the raw file, or -1 with errno set, to kFileRemoved if the file was removed.
-// The program may have closed ours, or opened another file under its number; then the file is opened
-// again.
+// Returns a descriptor of the raw file, or -1 with errno set, to kFileRemoved if the file was
+// removed. The program may have closed ours, or opened another file under its number; then the file
+// is opened again.
 int current_file() {
   const int file = session->file.load(std::memory_order_relaxed);
   struct stat is{};

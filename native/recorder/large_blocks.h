@@ -3,9 +3,9 @@
 // touched all of it would need more memory.
 //
 // The table has a fixed size and no locks. A thread takes an entry by exchanging its address. The
-// size in an entry is visible to the thread that frees the block, because its free happens after the
-// allocation. So that thread removes the entry by a plain store. A block for which no entry is free
-// is not in the table.
+// size in an entry is visible to the thread that frees the block, because its free happens after
+// the allocation. So that thread removes the entry by a plain store. A block for which no entry is
+// free is not in the table.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,8 @@ class LargeBlocks {
   [[nodiscard]] LargeBlock find(const void* block) const;
   // Returns how many entries remove() looks at, at most.
   std::size_t probes() const { return probes_.load(std::memory_order_relaxed); }
-  // Calls f(address, large block) for each block. Other threads may add and remove blocks meanwhile.
+  // Calls f(address, large block) for each block. Other threads may add and remove blocks
+  // meanwhile.
   template <class F>
   void each(F f) const {
     for (const Entry& entry : entries_) {

@@ -81,8 +81,8 @@ struct Operator {
   }
 };
 
-// Whether an operator new returns another address than the malloc that it calls. Then its delete calls
-// free with that of malloc, and free records it.
+// Whether an operator new returns another address than the malloc that it calls. Then its delete
+// calls free with that of malloc, and free records it.
 bool new_has_header = false;
 
 // Like call_new, for an operator that is not the runtime's.

@@ -48,7 +48,8 @@ void find(F*& function, const char* name) {
   }
 }
 
-// Whether the program's calls of malloc come here. They do not if the program has a malloc of its own.
+// Whether the program's calls of malloc come here. They do not if the program has a malloc of its
+// own.
 bool is_in_front() {
   Dl_info theirs{};
   Dl_info ours{};
@@ -106,7 +107,8 @@ void find_real() {
   find(them.pthread_create, "pthread_create");
   find(them.exit_now, "_exit");
   // A search that finds nothing allocates an error message. A program's own malloc may not be ready
-  // for that before main: GNU Common Lisp crashes. Such a program does not call these functions here.
+  // for that before main: GNU Common Lisp crashes. Such a program does not call these functions
+  // here.
   if (is_in_front()) {
     find(them.pvalloc, "pvalloc");
     find(them.reallocarray, "reallocarray");

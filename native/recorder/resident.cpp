@@ -94,8 +94,9 @@ void put_resident(Writer& writer, bool last) {
 
 namespace {
 
-// Claims the reading that is due at `now` for this thread. Returns false if none is due, or if another
-// thread takes it. `next` gets the time of the next reading. Times are in units of the clock.
+// Claims the reading that is due at `now` for this thread. Returns false if none is due, or if
+// another thread takes it. `next` gets the time of the next reading. Times are in units of the
+// clock.
 bool claim_reading(std::uint64_t now, std::uint64_t& next) {
   next = session->next_memory_reading.load(std::memory_order_relaxed);
   const std::uint64_t interval = session->memory_reading_interval.load(std::memory_order_relaxed);

@@ -281,8 +281,8 @@ namespace {
 
 thread_local constinit SampleThread before_fork;
 
-// Before a fork: sets the counts of this thread to zero. Requests of other fork handlers in the child
-// are then the child's, whether they run before ours or after.
+// Before a fork: sets the counts of this thread to zero. Requests of other fork handlers in the
+// child are then the child's, whether they run before ours or after.
 void on_fork() { before_fork = std::exchange(sample_self, SampleThread{}); }
 
 // After a fork, in the parent.

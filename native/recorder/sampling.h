@@ -6,8 +6,9 @@
 //     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
 //
 // A realloc ends the object and begins a new one, which draws by its own size. So a buffer that has
-// grown large is chosen as surely as one that was allocated large, and no object is drawn twice. The
-// reader therefore needs only the size at which an object began. A sample has no realloc events.
+// grown large is chosen as surely as one that was allocated large, and no object is drawn twice.
+// The reader therefore needs only the size at which an object began. A sample has no realloc
+// events.
 //
 // The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
 // further draws on the slow path. A chosen object also draws its level: it is part of the samples
@@ -63,8 +64,9 @@ struct SampleThread {
 // A request of `size` bytes and more takes the slow path, for its further draws.
 inline constexpr std::size_t kDrawBytes = 1024;
 
-// Lets a forked child count its own requests only, draw by itself, and forget a window that has ended, also
-// where the C library forks, as daemon() does. Called once, in the process's first thread.
+// Lets a forked child count its own requests only, draw by itself, and forget a window that has
+// ended, also where the C library forks, as daemon() does. Called once, in the process's first
+// thread.
 void watch_forks();
 
 // Draws whether this request is chosen, after it was counted. Returns its level, or -1.
@@ -86,14 +88,15 @@ void on_possible_free(ThreadState& self, Tag kind, const void* block);
 // Like on_possible_free; returns whether the block was chosen, and its object as it was.
 bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& object);
 
-// Adds the ticks of a thread that ends to the header. Records that it ends if it has a number in the
-// file.
+// Adds the ticks of a thread that ends to the header. Records that it ends if it has a number in
+// the file.
 void record_thread_end(ThreadState& self);
 
 // Whether events are written now: there is no window, or it is open.
 bool window_open();
 // Lets the signal of the window, if there is one, begin and end it.
 void watch_window_signal();
-// Forgets the signals of a window that has ended. A child that is forked during a window is in it at once.
+// Forgets the signals of a window that has ended. A child that is forked during a window is in it
+// at once.
 void reset_window_signal();
 }  // namespace heapwright::recorder

@@ -179,8 +179,8 @@ void count_failure();
 std::uint32_t phase_number(const char* name);
 // Ends the recording because the process exits. Other threads may still record.
 void finish_recording(ThreadState& self);
-// Stops recording for good and prints why; the program goes on. `error` is an errno; kFileRemoved is
-// no failure and prints nothing.
+// Stops recording for good and prints why; the program goes on. `error` is an errno; kFileRemoved
+// is no failure and prints nothing.
 void stop_recording(int error);
 
 }  // namespace heapwright::recorder

@@ -9,8 +9,9 @@
 namespace heapwright::recorder {
 namespace {
 
-// Of the blocks of a size, the first kFirst give back pages, and then one of kOneOf; one of kOneOfFilled
-// where the program fills them, because there each page that is given back costs a page fault.
+// Of the blocks of a size, the first kFirst give back pages, and then one of kOneOf; one of
+// kOneOfFilled where the program fills them, because there each page that is given back costs a
+// page fault.
 constexpr unsigned kFirst = 8;
 constexpr unsigned kOneOf = 64;
 constexpr unsigned kOneOfFilled = 512;
@@ -38,7 +39,8 @@ Size& entry_of(std::size_t bytes) { return sizes[bytes * 0x9e3779b97f4a7c15U >> 
 
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-// Counts the resident pages among `count` pages, at most kPagesAtOnce; none if a part is not mapped.
+// Counts the resident pages among `count` pages, at most kPagesAtOnce; none if a part is not
+// mapped.
 std::size_t resident_pages(std::uintptr_t begin, std::size_t count, std::size_t page) {
   unsigned char in[kPagesAtOnce];
   if (mincore(reinterpret_cast<void*>(begin), count * page, in) != 0) {
@@ -51,8 +53,8 @@ std::size_t resident_pages(std::uintptr_t begin, std::size_t count, std::size_t 
   return resident;
 }
 
-// Gives the pages of a new block back, unless too many bytes were given back already. Returns whether it
-// did.
+// Gives the pages of a new block back, unless too many bytes were given back already. Returns
+// whether it did.
 bool give_back(std::uintptr_t begin, std::size_t bytes) {
   const std::size_t allowed = kAllowedBytes + begun_bytes.load(std::memory_order_relaxed) / kOneOf;
   if (given_back_bytes.load(std::memory_order_relaxed) + bytes > allowed ||

@@ -1,7 +1,7 @@
 // Measures which part of a large block the program touches.
 //
-// The resident pages of a block tell, if none was resident when the program got it. But memory that an
-// earlier block has used is resident already:
+// The resident pages of a block tell, if none was resident when the program got it. But memory that
+// an earlier block has used is resident already:
 //
 //     new block, its pages        when it is freed
 //     ─────────────────────────────────────────────────────────────────────────────────────
@@ -11,9 +11,9 @@
 //     resident                    that share, at most its resident pages
 //
 // Giving pages back (MADV_DONTNEED) is allowed because the content of a new block is undefined. It
-// changes the program's resident memory, which the recorder measures too, and costs page faults. So the
-// first blocks of a size do it, then one of 64 (of 512 where the program fills its blocks). All sizes
-// together give back at most 32 MiB plus 1/64 of the bytes of large blocks.
+// changes the program's resident memory, which the recorder measures too, and costs page faults. So
+// the first blocks of a size do it, then one of 64 (of 512 where the program fills its blocks). All
+// sizes together give back at most 32 MiB plus 1/64 of the bytes of large blocks.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ enum class Touching : std::uint8_t {
   kEstimated = 2,  // by the share of its size
 };
 
-// Takes in a block of `size` bytes that malloc has just returned. Not for a block that may have content
-// (calloc, realloc, an operator new that is not the runtime's).
+// Takes in a block of `size` bytes that malloc has just returned. Not for a block that may have
+// content (calloc, realloc, an operator new that is not the runtime's).
 Touching begin_touching(void* block, std::size_t size);
 
 // Returns how many bytes of a block the program has touched, in whole pages.

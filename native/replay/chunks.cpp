@@ -8,8 +8,9 @@
 namespace heapwright::replay {
 namespace {
 
-// Refuses a chunk that would make the player read or write outside of the lane's memory: a slot that
-// its table does not have, an operation that is not complete, or no end. A chunk that leads back would
+// Refuses a chunk that would make the player read or write outside of the lane's memory: a slot
+// that its table does not have, an operation that is not complete, or no end. A chunk that leads
+// back would
 // make it play for ever. Here, so that the timed loop need not check. The player checks shared slots
 // itself.
 void check_chunk(const Lane& lane, std::uint64_t chunk, std::size_t words) {

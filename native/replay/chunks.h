@@ -1,4 +1,5 @@
-// Reads the chunks of an operations file and refuses damaged ones, so that the player can trust them.
+// Reads the chunks of an operations file and refuses damaged ones, so that the player can trust
+// them.
 #pragma once
 
 #include <cstdint>

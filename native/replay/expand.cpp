@@ -236,8 +236,8 @@ class Expander {
     return true;
   }
 
-  // Writes kSpawn for a thread, which thread `by` starts. First it writes kJoin for all threads that
-  // have ended, so that the new thread can take over their arena or heap in the allocator.
+  // Writes kSpawn for a thread, which thread `by` starts. First it writes kJoin for all threads
+  // that have ended, so that the new thread can take over their arena or heap in the allocator.
   bool spawn(std::uint32_t thread, std::uint32_t by) {
     if (!join_ended(by, ~std::uint64_t{0})) {
       return false;

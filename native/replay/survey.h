@@ -1,5 +1,5 @@
-// Makes the first pass over a trace that is made ready for replay: collects the facts that lie later
-// in the trace than the event they are needed for.
+// Makes the first pass over a trace that is made ready for replay: collects the facts that lie
+// later in the trace than the event they are needed for.
 #pragma once
 
 #include <cstdint>

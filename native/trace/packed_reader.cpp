@@ -158,7 +158,8 @@ class Reader final : public PackedSource {
     return true;
   }
 
-  // Reads the summary, which follows the index, if the file is complete. Goes back to the first block.
+  // Reads the summary, which follows the index, if the file is complete. Goes back to the first
+  // block.
   void read_trailer() {
     const std::uint64_t start = offset_;
     Bytes end(kEndSize, '\0');

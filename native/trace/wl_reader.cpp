@@ -416,8 +416,8 @@ bool WlSource::step(Stream& stream) {
   }
 }
 
-// Marks a sync as written and wakes the threads that wait for it. Ignores a number above the size of
-// the file, which only a damaged file has and whose table would be too large.
+// Marks a sync as written and wakes the threads that wait for it. Ignores a number above the size
+// of the file, which only a damaged file has and whose table would be too large.
 void WlSource::on_sync_write(std::uint64_t sync) {
   if (sync >= file_.size()) {
     return;

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Control characters, marks of text direction, line separators, and bytes of file names that are not UTF-8.
+# Control characters, marks of text direction, line separators, and bytes of file names that are not
+# UTF-8.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -18,7 +18,8 @@ from tests.conftest import ROOT
 
 PACKAGE = "glibc"
 SOURCES = ROOT / "build/torture/sources"
-# Headers without a place of their own in an installed glibc. The whole folder they come from would hide the system's.
+# Headers without a place of their own in an installed glibc. The whole folder they come from would
+# hide the system's.
 _HEADERS = ("include/libc-diag.h", "include/array_length.h", "sysdeps/generic/malloc-size.h")
 _FLAGS = ("-std=gnu11", "-w", "-O1", "-fno-builtin", "-D_GNU_SOURCE", "-DMODULE_NAME=testsuite", "-DTIMEOUTFACTOR=4")
 _INCLUDE = ("-include", "limits.h")

@@ -16,10 +16,12 @@ AS_GOOD = {
     "aligned_alloc(0, 16)": "NULL, errno EINVAL",
     # An alignment that no block can have: as much an invalid alignment as a lack of memory.
     "aligned_alloc(2^63, 16)": "NULL, errno EINVAL",
-    # POSIX has the error returned and says nothing about errno; the man page says that it is not set.
+    # POSIX has the error returned and says nothing about errno; the man page says that it is not
+    # set.
     "posix_memalign(64, SIZE_MAX)": "returns ENOMEM, errno kept, pointer untouched",
     "posix_memalign(64, PTRDIFF_MAX + 1)": "returns ENOMEM, errno kept, pointer untouched",
-    # glibc's mallopt reports success for unknown parameters; its own parameter is meaningless elsewhere.
+    # glibc's mallopt reports success for unknown parameters; its own parameter is meaningless
+    # elsewhere.
     "mallopt(unknown)": "0",
     "mallopt(M_MXFAST, too much)": "1",
     # No longer in glibc's headers.

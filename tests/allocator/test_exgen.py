@@ -19,7 +19,8 @@ MIB = 1 << 20
 INCLUDE = ROOT / "native/allocator/include"
 NOT_UNDERSTOOD = "EXGEN_OPTIONS: not understood and ignored: "
 
-# case: the message about the pointer; how many frees until it is noticed depends on the list it went to.
+# case: the message about the pointer; how many frees until it is noticed depends on the list it
+# went to.
 FAULTS = {
     "twice": "which was free already",
     "twice-between": "which was free already",
@@ -147,7 +148,8 @@ def test_a_wrong_pointer_can_be_reported_and_passed_over(case: str, exgen: Mallo
 
 # memory
 
-# Parts of glibc that are empty since 2.34. A library of `make platforms` needs them, because it is for glibc 2.17.
+# Parts of glibc that are empty since 2.34. A library of `make platforms` needs them, because it is
+# for glibc 2.17.
 STUBS = {"libdl", "libpthread"}
 
 
@@ -157,7 +159,8 @@ def libraries(malloc: Malloc) -> set[str]:
 
 
 def test_an_empty_program_starts_small(exgen: Malloc, cases: Path) -> None:
-    # The kernel maps pages of libraries around each fault, more or fewer: the least of many runs is the program's own.
+    # The kernel maps pages of libraries around each fault, more or fewer: the least of many runs is
+    # the program's own.
     ours, theirs = (min(numbers(m.run(cases, "resident"))[0] for _ in range(40)) for m in (exgen, GLIBC))
     stubs = 0.1 * MIB if STUBS & libraries(exgen) else 0
     assert ours - theirs <= 0.3 * MIB + stubs, f"{ours} bytes resident, under glibc {theirs}"

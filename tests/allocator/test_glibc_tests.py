@@ -19,8 +19,9 @@ OF_GLIBC = {
 }
 # Hardened builds pass these: the others do not look for a block that is freed twice in a row.
 OF_HARDENED = ("tst-tcfree1", "tst-tcfree2")
-# It writes before a freed block. Hardened builds place blocks at random: the damaged bytes are those of the block that
-# malloc hands out next, which it notices (the test passes), of another block (it fails), or of no mapping (it crashes).
+# It writes before a freed block. Hardened builds place blocks at random: the damaged bytes are
+# those of the block that malloc hands out next, which it notices (the test passes), of another
+# block (it fails), or of no mapping (it crashes).
 BY_CHANCE = {"tst-malloc-backtrace"}
 LEAST = 25  # so many apply, or they were not built as they should be
 

@@ -26,7 +26,8 @@ BENCHES = [
 ]
 NAMES = ("reaper", "reaper-secure", "exgen")  # exgen has the same heaps as soon as there are threads
 
-# Why memory is bounded when other threads free the blocks than those that allocated them. A free block is
+# Why memory is bounded when other threads free the blocks than those that allocated them. A free
+# block is
 # - in a thread cache: 16 KiB a thread and class, or the free blocks of one superblock;
 # - in a batch: 8 KiB a thread and superblock, 64 superblocks;
 # - in the remote queue of a superblock without an owner: less than a quarter of its blocks (kReclaimDivisor), while

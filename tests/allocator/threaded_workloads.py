@@ -101,7 +101,8 @@ git verify-pack -v .git/objects/pack/*.idx | grep -cE '^[0-9a-f]{40} (commit|tre
 git -c grep.threads=4 grep -c malloc | cksum
 """
 
-# Requests come over four connections and are read by two threads; the data set is the same whatever their order.
+# Requests come over four connections and are read by two threads; the data set is the same whatever
+# their order.
 REDIS_IO_THREADS = r"""
 redis-server --port 0 --unixsocket "$PWD/socket" --save '' --io-threads 3 --io-threads-do-reads yes \
   --enable-debug-command local >log 2>&1 &

@@ -17,7 +17,8 @@ g++ -pthread -O1 out.o -o out -ldl
 cksum out
 """
 
-# The interpreter's own tests: how many ran, and which failed. (Their full output has times and random numbers in it.)
+# The interpreter's own tests: how many ran, and which failed. (Their full output has times and
+# random numbers in it.)
 PYTHON_TESTS = r"""
 "$PYTHON" - <<'END'
 import contextlib, io, unittest

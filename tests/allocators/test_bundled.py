@@ -68,7 +68,8 @@ def test_the_space_is_explained(name: str) -> None:
         assert spec.safe == "yes" or spec.hazard, spec.key
 
 
-# Options that no search may change: they end the program, print, or control checks of hardened builds.
+# Options that no search may change: they end the program, print, or control checks of hardened
+# builds.
 PEOPLES = {"limit", "on_error", "stats", "quarantine", "wipe", "on_mismatch"}
 
 

@@ -15,7 +15,8 @@ from heapwright.files import NATIVE
 
 FOLDER = NATIVE / "benchmarks"
 NAMES = sorted(path.name for path in FOLDER.glob("bench-*"))
-# These check the contents of all of their blocks; others keep no block long enough, or check only parts.
+# These check the contents of all of their blocks; others keep no block long enough, or check only
+# parts.
 CHECKED = ["bench-batch", "bench-producer-consumer", "bench-realistic", "bench-server"]
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ..processes import alive, wait_for
 
-# Shorter than the defaults of half a minute and of five minutes, so that a test of a cut network ends.
+# Shorter than the defaults of half a minute and of five minutes, so that a test of a cut network
+# ends.
 SHORT = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s", "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "5s"}
 AGAIN = 'trap "kill 0" TERM; while :; do "$@" & wait $!; sleep 0.2; done'
 

@@ -73,7 +73,8 @@ def test_workers_killed_and_the_scheduler_restarted(farm: Farm, program: Callabl
         sweep = subprocess.Popen([*words, *command], cwd=tmp_path, stderr=err, stdout=subprocess.DEVNULL)
     try:
         for kill in range(KILLS):
-            # Kills are spread over the progress of the study and not over time, because a loaded machine is slow.
+            # Kills are spread over the progress of the study and not over time, because a loaded
+            # machine is slow.
             enough = len(expected) * (kill + moments.random()) / (KILLS + 1)
             wait_for(lambda enough=enough: sweep.poll() is not None or runs(study) >= enough)  # type: ignore[misc]
             if kill == KILLS // 2:

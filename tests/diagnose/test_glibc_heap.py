@@ -151,7 +151,8 @@ def test_arena_of_a_thread_is_read_past_a_page_that_is_not_in_memory(tmp_path: P
     assert 6 * 50000 < arena["resident_bytes"] < arena["system_bytes"]
 
 
-# A program that claims a free block and an arena of 32 TiB. The bins are at a fixed distance from the arena's size.
+# A program that claims a free block and an arena of 32 TiB. The bins are at a fixed distance from
+# the arena's size.
 HUGE_CHUNK = """#include <stdlib.h>
 #include <unistd.h>
 static char *blocks[3];

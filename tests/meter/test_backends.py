@@ -213,7 +213,8 @@ def test_peak_rss_is_what_the_kernel_tells_a_small_parent(any_meter: Meter) -> N
         ran = any_meter.run("/bin/sh", "-c", '"$0" "$@" >/dev/null; exit $?', *command)
         direct = any_meter.run(*command)
         assert direct.ledger["processes"] == 1
-        # The shell waits for a child that it forked, so small programs have the same resident memory as the shell.
+        # The shell waits for a child that it forked, so small programs have the same resident
+        # memory as the shell.
         largest = max(direct.ledger["peak_rss_bytes"], 4 * MIB)
         assert ran.ledger["peak_rss_bytes"] <= largest + 4 * MIB
     large = subprocess.run(

@@ -21,7 +21,8 @@ from .harness import MIB, SMALL, Meter
 
 IOCTL = {"x86_64": "16", "aarch64": "29"}[platform.machine()]  # by which the meter takes calls and answers them
 
-# A shell that writes its own process id and that of a child, which outlives it unless somebody ends it.
+# A shell that writes its own process id and that of a child, which outlives it unless somebody ends
+# it.
 FAMILY = "sleep 1000 >/dev/null 2>&1 & echo $$ $! >{0}.new; mv {0}.new {0}; "
 
 

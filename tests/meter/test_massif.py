@@ -23,12 +23,12 @@ from tests import needs
 from ..processes import alive, wait_for
 
 PAGE = 4096
-# Libraries of arm64 are aligned to 64 KiB. glibc maps more memory and unmaps the rest, and the number of these calls
-# depends on addresses.
+# Libraries of arm64 are aligned to 64 KiB. glibc maps more memory and unmaps the rest, and the
+# number of these calls depends on addresses.
 FIXED_ADDRESSES = ("setarch", "-R") if platform.machine() == "aarch64" else ()
 
-# vgpreload_core.so (20,480 + 4,096 + 4,096 + 8,192) and the page Valgrind keeps below the first stack pointer on
-# amd64; see native/meter/massif.h.
+# vgpreload_core.so (20,480 + 4,096 + 4,096 + 8,192) and the page Valgrind keeps below the first
+# stack pointer on amd64; see native/meter/massif.h.
 MASSIF_CONSTANT = 40_960
 
 
@@ -113,8 +113,8 @@ def test_ptrace_agrees_with_notify(case: Case, meter: Path, program: Callable[..
         assert by_ptrace[metric] == pytest.approx(by_notify[metric], abs=race + pages * PAGE), metric
 
     agree("peak_vm_bytes", 1)  # the offset of the stack in its page
-    # The meter tells thread stacks from the heap by observed calls. Resident memory also depends on how many pages the
-    # kernel maps around a fault.
+    # The meter tells thread stacks from the heap by observed calls. Resident memory also depends on
+    # how many pages the kernel maps around a fault.
     agree("peak_heap_bytes", 16)
     agree("peak_rss_bytes", 128)
 
@@ -130,7 +130,8 @@ def test_the_output_is_the_same_under_tracing(
 
 
 def test_a_killed_meter_takes_its_tracees_along(meter: Path, tmp_path: Path) -> None:
-    # Without a tracer their mapping calls would fail, so they must end rather than continue with errors.
+    # Without a tracer their mapping calls would fail, so they must end rather than continue with
+    # errors.
     script = f"echo $$ >{tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; while :; do sleep 1; done"
     running = subprocess.Popen([meter, "--backend", "ptrace", "--", "sh", "-c", script])
     try:

@@ -23,7 +23,8 @@ from .harness import MIB, SMALL, Meter
 from .test_surroundings import public as public
 
 PSS = ("--pss",)
-# Readings have a budget of processor time. In an emulated machine one takes so long that the next comes too late.
+# Readings have a budget of processor time. In an emulated machine one takes so long that the next
+# comes too late.
 reads_often = needs.only_where(PACE == 1, "read proportional memory often enough (it is emulated)")
 
 

@@ -19,7 +19,8 @@ TEST(Ledger, StepsOfHeapAreExact) {
   Ledger ledger;
   ledger.start(0);
   ledger.sample(1, 0, all(0));
-  // Nothing is mapped until the call entered at 1 s. It maps 100, which the reading at the next call, at 3 s, shows.
+  // Nothing is mapped until the call entered at 1 s. It maps 100, which the reading at the next
+  // call, at 3 s, shows.
   ledger.sample(1, 1, all(0));
   ledger.sample(1, 3, all(100));
   ledger.process_ended(1, 4);

@@ -1,5 +1,5 @@
-// Tests the page multiset and Massif's rules on it, one rule in each test. tests/meter/test_massif.py compares
-// the result with Massif itself.
+// Tests the page multiset and Massif's rules on it, one rule in each test.
+// tests/meter/test_massif.py compares the result with Massif itself.
 #include "massif.h"
 
 #include <gtest/gtest.h>
@@ -183,8 +183,9 @@ TEST(StartStack, RoundsWhatValgrindLaysOut) {
   stack.arguments = 1;
   stack.auxv_entries = 20;
   EXPECT_EQ(start_stack_bytes(stack, kPage), kPage);
-  // 8 x (argc, argv 1 + NULL, envp 1 + NULL) + 16 x 20 = 360; one byte is lost at the end: 3,735 are left for
-  // strings, rounded to words: 3,728. Valgrind's LD_PRELOAD, 117 bytes with its end, is among them.
+  // 8 x (argc, argv 1 + NULL, envp 1 + NULL) + 16 x 20 = 360; one byte is lost at the end: 3,735
+  // are left for strings, rounded to words: 3,728. Valgrind's LD_PRELOAD, 117 bytes with its end,
+  // is among them.
   stack.argument_bytes = 3728 - 117;
   EXPECT_EQ(start_stack_bytes(stack, kPage), kPage);
   ++stack.argument_bytes;

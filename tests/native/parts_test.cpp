@@ -1,4 +1,5 @@
-// Tests the kind of memory that each mapping counts as: on synthetic mappings, and on the test process itself.
+// Tests the kind of memory that each mapping counts as: on synthetic mappings, and on the test
+// process itself.
 #include "parts.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests when proportional set sizes are read, and the peak and mean of the readings, on a synthetic clock.
+// Tests when proportional set sizes are read, and the peak and mean of the readings, on a synthetic
+// clock.
 #include "pss.h"
 
 #include <gtest/gtest.h>
@@ -328,7 +329,8 @@ TEST(PssMean, IsALineWhereProcessesCameOrWent) {
   ledger.sample(1, 2, resident(100));
   ledger.sample(2, 2, resident(100));
   pss.read(2, 0, ledger, Rollup{.rss = 200 * kMib, .pss = 120 * kMib});
-  // From here on the ratio of PSS to RSS stays the same, and the child ends after one of two seconds.
+  // From here on the ratio of PSS to RSS stays the same, and the child ends after one of two
+  // seconds.
   ledger.process_ended(2, 3);
   ledger.process_ended(1, 4);
   EXPECT_DOUBLE_EQ(pss.mean(4, ledger), (2 * 110 + (200 + 100) * 0.6) / 4 * kMib);

@@ -14,7 +14,8 @@ from tests.platforms.conftest import Platform
 
 # qemu's disassembler prints instructions that it does not know as bytes.
 BYTES = re.compile(r"\.byte\s+0x(\w\w), 0x(\w\w), 0x(\w\w), 0x(\w\w)$", re.MULTILINE)
-# The bits that all forms of LSE's compare-and-swap have, and their values. musl and the program themselves have none.
+# The bits that all forms of LSE's compare-and-swap have, and their values. musl and the program
+# themselves have none.
 MASK, COMPARE_AND_SWAP = 0x3FA07C00, 0x08A07C00
 
 

@@ -18,8 +18,8 @@ from tests.torture.test_fuzz import CORPORA
 
 # qemu's user emulation has no huge pages, and a reserved range of addresses looks unmapped.
 LEFT_OUT = ("HugePagesTest.*", "Place/RegionTest.ShrinksByFreeChunksAtItsEnd/Reservation")
-# In a static program for musl: it finds no function by its name, and has no other nothrow operator, which could catch
-# the exception of a new-handler (native/allocator/entry/cxx.h).
+# In a static program for musl: it finds no function by its name, and has no other nothrow operator,
+# which could catch the exception of a new-handler (native/allocator/entry/cxx.h).
 STATIC = {
     **dict.fromkeys(OURS, "absent"),
     "new nothrow with a handler": "NULL",

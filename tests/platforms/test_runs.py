@@ -52,7 +52,8 @@ def test_the_cases_are_recorded_and_replayed(runnable: Platform, compiled: Calla
     found = CASES.fullmatch(done.stdout)
     assert found
     raws = sorted(folder.glob("*.raw"), key=lambda path: path.stat().st_size)
-    # The process and its ten children. qemu 7.2 ignores MADV_WIPEONFORK, by which the recorder notices a fork.
+    # The process and its ten children. qemu 7.2 ignores MADV_WIPEONFORK, by which the recorder
+    # notices a fork.
     assert len(raws) == (1 if runnable.foreign else 11)
     trace, ops, report = tmp_path / "a.hwt", tmp_path / "a.ops", tmp_path / "report.json"
     packed = runnable.run(runnable.folder / "heapwright-trace", "pack", raws[-1], trace)

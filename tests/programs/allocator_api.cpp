@@ -1,10 +1,11 @@
-// Prints a table of the results of every malloc function. Each row is one line "name: answer". Answers do not depend
-// on addresses, so the tables of two allocators can be compared line by line. The reference is glibc.
+// Prints a table of the results of every malloc function. Each row is one line "name: answer".
+// Answers do not depend on addresses, so the tables of two allocators can be compared line by line.
+// The reference is glibc.
 //
 // usage: allocator_api [NAME]   (all rows, or those whose name contains NAME)
 //
-// Each row runs in its own child process, so a crash affects only that row, which then names the signal. In an
-// answer, "errno kept" means that the call did not change errno.
+// Each row runs in its own child process, so a crash affects only that row, which then names the
+// signal. In an answer, "errno kept" means that the call did not change errno.
 #include "allocator_api.h"
 
 #include <sys/resource.h>

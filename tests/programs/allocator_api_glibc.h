@@ -1,5 +1,6 @@
-// Defines the rows about glibc's extensions (mallopt, mallinfo2, malloc_trim, malloc_stats, malloc_info, and the
-// __libc_ names of its functions), which musl lacks, and about the sized frees of C23.
+// Defines the rows about glibc's extensions (mallopt, mallinfo2, malloc_trim, malloc_stats,
+// malloc_info, and the __libc_ names of its functions), which musl lacks, and about the sized frees
+// of C23.
 #pragma once
 
 #include <dlfcn.h>

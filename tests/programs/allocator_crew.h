@@ -1,5 +1,5 @@
-// Keeps worker threads that sleep until they get work, as OpenMP threads do between parallel regions. In
-// allocator_owners, the main thread decides which worker does what, and when.
+// Keeps worker threads that sleep until they get work, as OpenMP threads do between parallel
+// regions. In allocator_owners, the main thread decides which worker does what, and when.
 #pragma once
 
 #include <condition_variable>
@@ -60,8 +60,8 @@ class Worker {
   pthread_t thread_;  // last, because the thread uses the other members
 };
 
-// Runs `work` in all workers at once, and waits for them. `workers` has `count` elements; `work` gets the worker's
-// index.
+// Runs `work` in all workers at once, and waits for them. `workers` has `count` elements; `work`
+// gets the worker's index.
 inline void together(Worker* workers, std::size_t count, const std::function<void(std::size_t)>& work) {
   std::function<void()> jobs[16];
   for (std::size_t i = 0; i < count; ++i) {

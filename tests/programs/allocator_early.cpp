@@ -1,5 +1,5 @@
-// A library whose constructor starts a thread before the constructors of libraries preloaded in front of it have run.
-// Its destructor waits for the thread and prints "early" if no check failed.
+// A library whose constructor starts a thread before the constructors of libraries preloaded in
+// front of it have run. Its destructor waits for the thread and prints "early" if no check failed.
 #include <unistd.h>
 
 #include "allocator_churn.h"

@@ -1,4 +1,5 @@
-// Tests a malloc whose memory calls fail: allocator_faults NAME [WORD...], mostly run under fail_calls.
+// Tests a malloc whose memory calls fail: allocator_faults NAME [WORD...], mostly run under
+// fail_calls.
 //
 //   mixed HOW [MOST]     one thread uses every size and way to allocate, and its memory grows and shrinks
 //   threads HOW [MOST]   the same in threads that come and go and free each other's blocks
@@ -13,9 +14,9 @@
 //   signals              another process sends signals of all kinds to random threads at random times
 //   stack                the stack that every call takes; all calls in the smallest thread and on a signal stack
 //
-// Each n runs in a process of its own. malloc may fail only with ENOMEM and after a failed memory call. Existing
-// blocks must keep their contents. When memory calls succeed again, malloc must succeed too. Status 0 and a line of
-// figures on success, 3 and one line on failure.
+// Each n runs in a process of its own. malloc may fail only with ENOMEM and after a failed memory
+// call. Existing blocks must keep their contents. When memory calls succeed again, malloc must
+// succeed too. Status 0 and a line of figures on success, 3 and one line on failure.
 #include "allocator_faults.h"
 
 #include "allocator_faults_more.h"
@@ -54,7 +55,8 @@ Figures experiment(const char* name, Scenario scenario, unsigned long first, uns
 int all_of(const char* name, Scenario scenario, const char* how, unsigned long most) {
   const bool every = std::strcmp(how, "every") == 0;
   const unsigned long times = std::strcmp(how, "each") == 0 ? 1 : ULONG_MAX;
-  // Allocators purge by the clock, so a busy machine makes more calls. Every run reaches the smallest count of three.
+  // Allocators purge by the clock, so a busy machine makes more calls. Every run reaches the
+  // smallest count of three.
   unsigned long calls = ULONG_MAX;
   for (int i = 0; i < 3; ++i) calls = std::min(calls, experiment(name, scenario, 1, 1, 0).calls);
   const unsigned long begin = every ? 2 : 1;

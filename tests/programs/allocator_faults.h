@@ -1,4 +1,5 @@
-// The scenarios of allocator_faults: they accept that malloc fails, and check that it fails correctly.
+// The scenarios of allocator_faults: they accept that malloc fails, and check that it fails
+// correctly.
 #pragma once
 
 #include <sys/mman.h>
@@ -270,7 +271,8 @@ inline void threads(std::uint64_t seed) {
   }
 }
 
-// Memory calls succeed again: malloc must succeed for every size, and for more memory than ever before.
+// Memory calls succeed again: malloc must succeed for every size, and for more memory than ever
+// before.
 inline void afterwards() {
   const unsigned long before = figures->refused;
   limited_otherwise = true;

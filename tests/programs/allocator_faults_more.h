@@ -1,4 +1,5 @@
-// More scenarios of allocator_faults: fork in the middle of a call, no mappings left, signals, no stack left.
+// More scenarios of allocator_faults: fork in the middle of a call, no mappings left, signals, no
+// stack left.
 #pragma once
 
 #include <sys/syscall.h>
@@ -7,7 +8,8 @@
 
 namespace heapwright::shadow {
 
-// --- early: until here, the plan from fail_calls' command line holds ---------------------------------------
+// --- early: until here, the plan from fail_calls' command line holds
+// ---------------------------------------
 
 inline int early() {
   const long calls = faults(FAULTS_END, 0, 0, 0);
@@ -17,7 +19,8 @@ inline int early() {
   return 0;
 }
 
-// --- forks: fork while another thread is in its n-th memory call -------------------------------------------
+// --- forks: fork while another thread is in its n-th memory call
+// -------------------------------------------
 
 inline std::atomic<bool> go = false;
 
@@ -31,8 +34,8 @@ inline void* busy(void* raw) {
   return nullptr;
 }
 
-// Forks while another thread is in memory call n, and counts memory calls in figures->calls; with n = 0 it only
-// counts.
+// Forks while another thread is in memory call n, and counts memory calls in figures->calls; with n
+// = 0 it only counts.
 inline void fork_held(unsigned long n) {
   Random random(3);
   Known inherited[50] = {};
@@ -87,9 +90,11 @@ inline int forks_held(unsigned long most) {
   return 0;
 }
 
-// --- maps: as many mappings as the system permits -----------------------------------------------------------
+// --- maps: as many mappings as the system permits
+// -----------------------------------------------------------
 
-// Makes every second page of a reservation a mapping of its own until the kernel refuses, at most `most` pages.
+// Makes every second page of a reservation a mapping of its own until the kernel refuses, at most
+// `most` pages.
 inline std::size_t use_up_mappings(unsigned char* pages, std::size_t most) {
   for (std::size_t i = 0; i < most; ++i) {
     if (mprotect(pages + 2 * i * page_size(), page_size(), PROT_READ) != 0) {
@@ -128,7 +133,8 @@ inline int maps() {
   return 0;
 }
 
-// --- signals -----------------------------------------------------------------------------------------------
+// --- signals
+// -----------------------------------------------------------------------------------------------
 
 struct Targets {
   std::atomic<int> threads[4];
@@ -191,7 +197,8 @@ inline int random_signals() {
   return 0;
 }
 
-// --- stack -------------------------------------------------------------------------------------------------
+// --- stack
+// -------------------------------------------------------------------------------------------------
 
 // Makes calls of every kind and nothing else, so that malloc takes nearly all of the stack in use.
 inline void every_call() {

@@ -1,12 +1,14 @@
-// An operation-sequence fuzzer that judges any malloc it runs under (LD_PRELOAD) against a shadow model.
+// An operation-sequence fuzzer that judges any malloc it runs under (LD_PRELOAD) against a shadow
+// model.
 //
 // usage: allocator_fuzz [--seed N] [--seconds N] [--operations N] [--threads N] [--fork] [--plain]
 //                       [--max-live MiB] [--max-size BYTES] [--max-align BYTES]
 //
-// Random operations, checked at every step (allocator_worker.h). With threads, blocks are handed over through a
-// mailbox, and threads end and start all the time and leave their blocks to the others. With --fork, children
-// continue with the blocks that they inherit. With one thread, the operations depend only on the seed (the digest
-// at the end is of the operations). The first fault ends the program with status 3 and one line.
+// Random operations, checked at every step (allocator_worker.h). With threads, blocks are handed
+// over through a mailbox, and threads end and start all the time and leave their blocks to the
+// others. With --fork, children continue with the blocks that they inherit. With one thread, the
+// operations depend only on the seed (the digest at the end is of the operations). The first fault
+// ends the program with status 3 and one line.
 #include <signal.h>
 
 #include "allocator_worker.h"
@@ -34,7 +36,8 @@ void* live(void* raw) {
   return nullptr;
 }
 
-// Keeps options.threads threads alive until the time is up, replacing each that ends. Returns how many there were.
+// Keeps options.threads threads alive until the time is up, replacing each that ends. Returns how
+// many there were.
 std::uint64_t run_threads() {
   auto* const slots = static_cast<Slot*>(map_pages(options.threads * sizeof(Slot)));
   std::uint64_t begun = 0;

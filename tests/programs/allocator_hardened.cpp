@@ -1,6 +1,6 @@
-// Makes bugs that a hardened build detects, of one kind, at all sizes of interest: allocator_hardened KIND. Run it
-// with on_error=report. It prints the number of bugs and of sizes, which the test compares with the number of
-// reports.
+// Makes bugs that a hardened build detects, of one kind, at all sizes of interest:
+// allocator_hardened KIND. Run it with on_error=report. It prints the number of bugs and of sizes,
+// which the test compares with the number of reports.
 //
 //   none        blocks of every size used to their last byte, grown, cleared; there must be no report
 //   overflow    one byte written right behind the requested bytes
@@ -38,7 +38,8 @@ char* hidden(void* address) {  // hides the address from the compiler, which wou
 }
 char* take(std::size_t size) { return hidden(std::malloc(size)); }
 
-// Every size up to 2 KiB, sizes around the end of each class (a multiple of 16) and of each page, and long ones.
+// Every size up to 2 KiB, sizes around the end of each class (a multiple of 16) and of each page,
+// and long ones.
 std::vector<std::size_t> sizes() {
   std::vector<std::size_t> all;
   for (std::size_t size = 1; size <= 2048; ++size) {

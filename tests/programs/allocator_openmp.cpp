@@ -1,5 +1,6 @@
-// Allocates in nested OpenMP regions: allocator_openmp. Blocks of one level are freed at another level, by the thread
-// that gets the iteration. Between regions, the main thread frees the rest. Prints "ok" and the number of threads.
+// Allocates in nested OpenMP regions: allocator_openmp. Blocks of one level are freed at another
+// level, by the thread that gets the iteration. Between regions, the main thread frees the rest.
+// Prints "ok" and the number of threads.
 #include <omp.h>
 
 #include "allocator_churn.h"

@@ -1,5 +1,5 @@
-// Measures memory that one thread allocates and another frees, one behaviour for each NAME: allocator_owners NAME
-// [WORD].
+// Measures memory that one thread allocates and another frees, one behaviour for each NAME:
+// allocator_owners NAME [WORD].
 //
 //   lines            two threads in steady state: how many of a thousand blocks of one thread share a cache line with
 //                    a block of the other
@@ -34,7 +34,8 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kMebibyte = std::size_t{1} << 20U;
 
-// Pointers to blocks, kept in memory from mmap, so that the malloc under test allocates only the blocks themselves.
+// Pointers to blocks, kept in memory from mmap, so that the malloc under test allocates only the
+// blocks themselves.
 class Blocks {
  public:
   Blocks(std::size_t bytes, std::size_t size)
@@ -117,7 +118,8 @@ void passive() {
   Blocks* const both[] = {&one, &two};
   handed.take();
   std::size_t again = 0;
-  // As in Hoard's cache-thrash and cache-scratch, each worker frees a few objects of main and then allocates its own.
+  // As in Hoard's cache-thrash and cache-scratch, each worker frees a few objects of main and then
+  // allocates its own.
   together(workers, 2, [&](std::size_t i) {
     for (std::size_t k = i; k < 16; k += 2) {
       free(handed[k * 3]);
@@ -149,7 +151,8 @@ void sleeper(std::size_t share) {
   std::printf("%zu %zu\n", most - before, resident() - std::min(before, resident()));
 }
 
-// Runs rounds of 16 MiB. Prints the largest resident memory at the end of a round, less that before the rounds.
+// Runs rounds of 16 MiB. Prints the largest resident memory at the end of a round, less that before
+// the rounds.
 //
 //   workers     the threads
 //   count       their number

@@ -1,5 +1,6 @@
-// Chooses the sizes that a fuzzer requests, in phases. Each phase has its own kind of sizes, its own bias to growing
-// or shrinking, and its own order of frees, so that pages become full, empty and half full in turn.
+// Chooses the sizes that a fuzzer requests, in phases. Each phase has its own kind of sizes, its
+// own bias to growing or shrinking, and its own order of frees, so that pages become full, empty
+// and half full in turn.
 #pragma once
 
 #include "allocator_shadow.h"
@@ -52,8 +53,8 @@ class Phases {
     return random_.below(std::uint64_t{1} << random_.between(0, bits));
   }
 
-  // Returns a size near the ends of size classes: powers of two, multiples of 8, 16 and of the page, plus or minus
-  // one.
+  // Returns a size near the ends of size classes: powers of two, multiples of 8, 16 and of the
+  // page, plus or minus one.
   std::size_t boundary() {
     const std::uint64_t kind = random_.below(4);
     const std::uint64_t bits = random_.once_in(200) ? random_.between(17, 25) : random_.between(0, 16);

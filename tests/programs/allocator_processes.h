@@ -112,7 +112,8 @@ inline void signals() {
   }
 }
 
-// Allocates until malloc fails or `most` bytes are allocated. Freed memory must then be available again.
+// Allocates until malloc fails or `most` bytes are allocated. Freed memory must then be available
+// again.
 inline void starve(std::size_t most) {
   struct Link {
     Link* next;

@@ -1,4 +1,5 @@
-// Tests a malloc under a program that replaces only operator new(size_t) and operator delete(void*).
+// Tests a malloc under a program that replaces only operator new(size_t) and operator
+// delete(void*).
 //
 // The standard says that the other forms call these. A form that does not would free a pointer that
 // malloc never returned. Prints a line for each pair of forms: how many blocks were live then.

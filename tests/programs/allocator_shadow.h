@@ -1,10 +1,12 @@
-// Models every live block for the allocator tests, in memory that the malloc under test cannot spoil.
+// Models every live block for the allocator tests, in memory that the malloc under test cannot
+// spoil.
 //
-// A block is filled with words of its own seed. The tests check its contents before it is freed, moved, or handed to
-// another thread. Shadow knows the interval of each live block, [address, address + usable size), and ends the
-// program (status 3) when two of them overlap. A block is registered after malloc has returned it and before it is
-// filled; it is withdrawn before the call of free. All of this lives in memory from mmap, so that the malloc
-// under test sees only the test's own operations.
+// A block is filled with words of its own seed. The tests check its contents before it is freed,
+// moved, or handed to another thread. Shadow knows the interval of each live block, [address,
+// address + usable size), and ends the program (status 3) when two of them overlap. A block is
+// registered after malloc has returned it and before it is filled; it is withdrawn before the call
+// of free. All of this lives in memory from mmap, so that the malloc under test sees only the
+// test's own operations.
 #pragma once
 
 #include <malloc.h>
@@ -138,8 +140,8 @@ struct Block {
   Block* next = nullptr;  // among orphans
 };
 
-// Calls visit(offset) for every word that fill writes: all of a small block; of a larger one both ends and a
-// word in each page, so that 64 MiB cost no more than touching them does.
+// Calls visit(offset) for every word that fill writes: all of a small block; of a larger one both
+// ends and a word in each page, so that 64 MiB cost no more than touching them does.
 template <class Visit>
 void each_word(std::size_t bytes, Visit visit) {
   constexpr std::size_t kWhole = 16384;
@@ -170,8 +172,8 @@ inline void fill(const Block& block) {
   asm volatile("" : : "r"(block.at) : "memory");
 }
 
-// Checks that the first `limit` bytes at `at` are those that were written to `block` (realloc keeps a prefix, and may
-// move it).
+// Checks that the first `limit` bytes at `at` are those that were written to `block` (realloc keeps
+// a prefix, and may move it).
 inline void check(const Block& block, const unsigned char* at, std::size_t limit) {
   each_word(block.usable, [&](std::size_t i) {
     if (i < limit) {
@@ -237,7 +239,8 @@ class Shadow {
 
   // Requested bytes of all live blocks.
   [[nodiscard]] std::size_t live() const { return live_; }
-  // Exchanges a block, or null, for the block that another thread left in the slot, which may be null.
+  // Exchanges a block, or null, for the block that another thread left in the slot, which may be
+  // null.
   Block* exchange(std::size_t slot, Block* block) { return mail_[slot % kSlots].exchange(block); }
   static constexpr std::size_t kSlots = 64;
 

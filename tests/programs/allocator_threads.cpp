@@ -1,4 +1,5 @@
-// Tests a malloc in programs with threads and processes, one behaviour for each NAME: allocator_threads NAME [WORD].
+// Tests a malloc in programs with threads and processes, one behaviour for each NAME:
+// allocator_threads NAME [WORD].
 //
 //   storm          400 threads start and end in four rounds, and allocate again in thread_local and pthread-key
 //                  destructors; the memory left is bounded (some allocators keep a heap for each thread)
@@ -23,13 +24,14 @@
 namespace heapwright::shadow {
 namespace {
 
-// --- storm, detached -------------------------------------------------------------------------------------
+// --- storm, detached
+// -------------------------------------------------------------------------------------
 
 pthread_key_t key;
 std::atomic<int> destroyed = 0;
 
-// A pthread-key destructor that registers itself again as often as glibc permits (four rounds), and allocates each
-// time.
+// A pthread-key destructor that registers itself again as often as glibc permits (four rounds), and
+// allocates each time.
 void destroy_key(void* raw) {
   auto* const rounds = static_cast<int*>(raw);
   churn(number(raw), 20);
@@ -106,7 +108,8 @@ void storm(bool detached) {
   }
 }
 
-// --- orphans ---------------------------------------------------------------------------------------------
+// --- orphans
+// ---------------------------------------------------------------------------------------------
 
 constexpr std::size_t kOrphans = 2000;
 Known orphans[4][kOrphans];
@@ -143,7 +146,8 @@ void orphan_rounds() {
   }
 }
 
-// --- dlopen ----------------------------------------------------------------------------------------------
+// --- dlopen
+// ----------------------------------------------------------------------------------------------
 
 void* (*their_malloc)(std::size_t) = nullptr;
 void (*their_free)(void*) = nullptr;
@@ -163,8 +167,8 @@ void* use_theirs(void* raw) {
 
 std::atomic<int> closed = 0;
 
-// A thread that ends after the library is closed: the exit handler that the library registered for it must still
-// work.
+// A thread that ends after the library is closed: the exit handler that the library registered for
+// it must still work.
 void* outlive(void* raw) {
   use_theirs(raw);
   closed = 1;

@@ -1,5 +1,6 @@
-// Tables of every function that allocates or frees a block, for the fuzzer: the C family, the 8 forms of operator new
-// and the 12 of operator delete. Each Family has the functions to free its blocks that the standards permit.
+// Tables of every function that allocates or frees a block, for the fuzzer: the C family, the 8
+// forms of operator new and the 12 of operator delete. Each Family has the functions to free its
+// blocks that the standards permit.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// Runs one fuzzing thread: chooses operations, updates the model and checks every result. It checks alignment,
-// overlap with live blocks, usable size, contents, zeroes from calloc, errno across free, and that a refusal
-// changes nothing.
+// Runs one fuzzing thread: chooses operations, updates the model and checks every result. It checks
+// alignment, overlap with live blocks, usable size, contents, zeroes from calloc, errno across
+// free, and that a refusal changes nothing.
 #pragma once
 
 #include <signal.h>
@@ -239,7 +239,8 @@ class Worker {
     }
   }
 
-  // Calls realloc or reallocarray with a slightly or much larger or smaller size, the usable size, or zero.
+  // Calls realloc or reallocarray with a slightly or much larger or smaller size, the usable size,
+  // or zero.
   void change() {
     const std::size_t index = count_ > 0 ? pick() : 0;
     if (count_ == 0 || !from_c(own_[index]->family)) {
@@ -283,8 +284,9 @@ class Worker {
     }
   }
 
-  // Returns the possible end of the block's size class in glibc, or with four classes to a doubling. It does not use
-  // malloc_usable_size, which depends on addresses in glibc: the operations must depend only on the seed.
+  // Returns the possible end of the block's size class in glibc, or with four classes to a
+  // doubling. It does not use malloc_usable_size, which depends on addresses in glibc: the
+  // operations must depend only on the seed.
   std::size_t class_end(std::size_t size) {
     const std::size_t step = std::max<std::size_t>(16, std::bit_floor(size) / 4);
     return random_.once_in(2) ? ((size + 23) & ~std::size_t{15}) - 8 : (size + step - 1) / step * step;

@@ -1,5 +1,5 @@
-// Allocates known blocks with a malloc that reports on itself, prints what that malloc and the program
-// itself count, and waits. Usage: diagnose_own CASE
+// Allocates known blocks with a malloc that reports on itself, prints what that malloc and the
+// program itself count, and waits. Usage: diagnose_own CASE
 //
 //   one      blocks of many sizes from one thread; nine tenths are freed at random
 //   ended    the same from four threads, which free each other's blocks and end

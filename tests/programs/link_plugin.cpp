@@ -1,4 +1,5 @@
-// A plug-in whose threads allocate and free each other's blocks while its host allocates and frees too.
+// A plug-in whose threads allocate and free each other's blocks while its host allocates and frees
+// too.
 #include <atomic>
 #include <memory>
 #include <string>

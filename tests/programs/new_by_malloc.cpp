@@ -1,5 +1,5 @@
-// A malloc whose operators new and delete call malloc and free, as those of many libraries do. It passes each call of
-// malloc on to glibc's.
+// A malloc whose operators new and delete call malloc and free, as those of many libraries do. It
+// passes each call of malloc on to glibc's.
 #include <cstddef>
 #include <new>
 

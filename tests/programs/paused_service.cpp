@@ -2,10 +2,11 @@
 //
 //   paused_service MODE [PEAKS [PAUSE_MS [THREADS]]]
 //
-// MODE 'pool': the same threads work in each peak. 'exiting': each peak has threads of its own, which then
-// exit. 'shifting': as 'pool', and the blocks of each peak have other sizes than those before. In a peak, each thread handles requests: it allocates a few hundred blocks, keeps some of them for
-// the rest of the peak, and frees the others. At the end of the peak one block in sixteen stays. In a pause
-// the main thread handles a small request every 5 ms.
+// MODE 'pool': the same threads work in each peak. 'exiting': each peak has threads of its own,
+// which then exit. 'shifting': as 'pool', and the blocks of each peak have other sizes than those
+// before. In a peak, each thread handles requests: it allocates a few hundred blocks, keeps some of
+// them for the rest of the peak, and frees the others. At the end of the peak one block in sixteen
+// stays. In a pause the main thread handles a small request every 5 ms.
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>

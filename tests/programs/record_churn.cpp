@@ -1,4 +1,5 @@
-// Allocates and frees about five million times a second, as C++ programs do: inserts and erases strings in a map.
+// Allocates and frees about five million times a second, as C++ programs do: inserts and erases
+// strings in a map.
 //   record_churn [ROUNDS]      about 1.2 million events for each million rounds (see the last line of its output)
 #include <cstdint>
 #include <cstdio>

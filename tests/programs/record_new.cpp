@@ -1,5 +1,5 @@
-// Calls each kind of C++'s operator new and delete once, with sizes as in record_cases.c. With an argument, one call
-// fails in between.
+// Calls each kind of C++'s operator new and delete once, with sizes as in record_cases.c. With an
+// argument, one call fails in between.
 #include <cstdio>
 #include <new>
 

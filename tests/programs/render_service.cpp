@@ -1,8 +1,10 @@
-// A service that answers each request with the checksum of an image that it makes: render_service PORT
+// A service that answers each request with the checksum of an image that it makes: render_service
+// PORT
 //
-// A thread serves each connection. A request is a line with a number. It takes some large buffers, fills them, and
-// frees them with the request; a few small blocks of each request stay in a cache. So a malloc that gives memory back
-// at once needs less of it, and makes each request wait for page faults.
+// A thread serves each connection. A request is a line with a number. It takes some large buffers,
+// fills them, and frees them with the request; a few small blocks of each request stay in a cache.
+// So a malloc that gives memory back at once needs less of it, and makes each request wait for page
+// faults.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

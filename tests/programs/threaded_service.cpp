@@ -1,12 +1,13 @@
 // A service with 16 threads that handles requests in bursts and keeps a cache.
 //
-// Each request allocates some thousand blocks, puts a few of them into a cache that all threads share,
-// and frees the rest. So the arenas of the threads are left with few live blocks between free memory.
+// Each request allocates some thousand blocks, puts a few of them into a cache that all threads
+// share, and frees the rest. So the arenas of the threads are left with few live blocks between
+// free memory.
 //
 //   threaded_service KEPT       the cache keeps one block in KEPT
 //
-// It reads commands, a line each, and prints 'done' after each: 'burst' lets the threads handle requests
-// one after the other; 'trim' calls malloc_trim.
+// It reads commands, a line each, and prints 'done' after each: 'burst' lets the threads handle
+// requests one after the other; 'trim' calls malloc_trim.
 #include <malloc.h>
 
 #include <condition_variable>

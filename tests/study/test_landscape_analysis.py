@@ -80,7 +80,8 @@ def test_two_valleys_have_two_basins_and_their_transitions() -> None:
     costs = [3.0, 1.0, 2.0, 4.0, 5.0, 3.0, 2.0, 0.0, 1.0]
     found = local_optima(costs, [9])
     assert [(o.point, o.cost, o.basin) for o in found.optima] == [(7, 0, 5), (1, 1, 4)]
-    # Of the five points only the border (4) has a neighbour in the other basin: half of its steps, a tenth of all.
+    # Of the five points only the border (4) has a neighbour in the other basin: half of its steps,
+    # a tenth of all.
     assert found.edges == {
         (0, 0): pytest.approx(0.9), (0, 1): pytest.approx(0.1),
         (1, 0): pytest.approx(0.125), (1, 1): pytest.approx(0.875),
@@ -135,8 +136,8 @@ def test_two_points_within_the_tolerance_of_each_other_make_no_two_optima() -> N
 def test_a_plateau_with_a_way_down_is_no_optimum() -> None:
     assert [(o.point, o.basin) for o in local_optima([2.0, 1.0, 1.0, 0.0, 3.0], [5]).optima] == [(3, 5)]
     assert [(o.point, o.basin) for o in local_optima([2.0, 1.0, 1.0, 3.0, 0.0], [5]).optima] == [(4, 2), (1, 3)]
-    # A sweep of page faults: 1 KiB is within the tolerance of 4 KiB, from which a step leads down to 16 KiB, and from
-    # there a step up that is within the tolerance leads to the valley.
+    # A sweep of page faults: 1 KiB is within the tolerance of 4 KiB, from which a step leads down
+    # to 16 KiB, and from there a step up that is within the tolerance leads to the valley.
     ratios = [1.0583, 1.0379, 1.0376, 1.0132, 1.0305, 0.7183, 0.6931, 0.6930, 0.6926, 0.6926, 0.6927, 0.6926]
     assert [o.basin for o in local_optima([math.log(r) for r in ratios], [12], 0.01804).optima] == [12]
     assert [o.basin for o in local_optima([math.log(r) for r in ratios], [12], 0.01).optima] == [8, 4]

@@ -51,7 +51,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "auto": {"method": "auto", "evaluations": 20},
     "auto by time": {"method": "auto", "budget_s": 200.0, "evaluations": 0},
 }
-# The number of runs between two interruptions. The short form has them after each run with one method alone.
+# The number of runs between two interruptions. The short form has them after each run with one
+# method alone.
 STEPS = {"nsga2": 3, "sobol": 1, "grid": 1, "nsga2 by time": 7, "gp": 31, "cmaes": 7, "local": 3, "magpie": 5}
 STEPS |= {"auto": 31, "auto by time": 31}
 INTERRUPTIONS = [

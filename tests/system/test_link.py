@@ -76,7 +76,8 @@ LINKS = [
 ]
 
 
-# clang++ links as g++ does: the short form has it once, with link-time optimization, where its objects differ.
+# clang++ links as g++ does: the short form has it once, with link-time optimization, where its
+# objects differ.
 COMPILERS = [
     needs.long_unless(compiler == "g++" or "-flto" in options, compiler, options)
     for compiler in ("g++", "clang++")

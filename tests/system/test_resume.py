@@ -19,8 +19,8 @@ from tests import needs
 from ..processes import alive, runs, wait_for
 from .conftest import Heapwright
 
-# The program maps the same memory in every run under the same settings, so even an adaptive search must take the same
-# course again.
+# The program maps the same memory in every run under the same settings, so even an adaptive search
+# must take the same course again.
 OPTIONS = [
     "--allocators",
     "glibc",
@@ -37,9 +37,9 @@ OPTIONS = [
 ]
 FEW = ["--budget", "8", "--no-minify"]  # the last value of an option counts
 KILLS = needs.repeats(6, 3)
-# The grid has two parameters. `local` and the replays do not search top_pad, because under some of its values the peak
-# differs from run to run. Replays of this program are not faster than it, so `--proxy replay` forces them; otherwise
-# measured times would decide.
+# The grid has two parameters. `local` and the replays do not search top_pad, because under some of
+# its values the peak differs from run to run. Replays of this program are not faster than it, so
+# `--proxy replay` forces them; otherwise measured times would decide.
 ON_REPLAYS = ["--method", "sobol", "--proxy", "replay"]
 # Under `hugetlb`, the heap's size depends on the address where the kernel places it.
 PARAMS = {"grid": "mmap_threshold,top_pad", "local": "mmap_threshold,tcache_count,mxfast"}
@@ -95,7 +95,8 @@ def test_killed_on_replays_it_makes_the_same_ones(heapwright: Heapwright, progra
     log.unlink()
     kill_again_and_again(heapwright, [*words, "--study", "killed.study", *command], len(whole))
     found = evaluations(heapwright.folder / "killed.study")
-    # Two blocks of replays may run at once, so their order may differ; their measurements may differ by a page.
+    # Two blocks of replays may run at once, so their order may differ; their measurements may
+    # differ by a page.
     replays = [sorted(run[:5] for run in runs if run[0] == "replay") for runs in (whole, found)]
     assert len(replays[0]) > 30
     assert replays[0] == replays[1]

@@ -48,7 +48,8 @@ def test_a_recording_says_what_of_the_heap_must_stay(heapwright: Heapwright, pro
     assert UNKNOWN in said, "before the recording"
     assert 0.75 < found["shares"]["heap"] < 0.85  # 64 of 82 MiB
     assert 0.15 < found["shares"]["other"] < 0.25
-    # 63.5 MiB were live at once. The peak has only the last block and the memory of every process in addition.
+    # 63.5 MiB were live at once. The peak has only the last block and the memory of every process
+    # in addition.
     assert 16 / 84 < found["memory_bound"] < 21 / 82
     assert 63 * MIB < found["live_bytes"] < 64.5 * MIB
     assert 0.6 < found["recorded_share"] < 0.9

@@ -13,8 +13,8 @@ import pytest
 from .conftest import Heapwright
 from .test_tune import result, rows
 
-# Allocates many blocks just above glibc's thresholds for caching, frees half of them, then sleeps for half a second. A
-# replay is faster, because it does not sleep.
+# Allocates many blocks just above glibc's thresholds for caching, frees half of them, then sleeps
+# for half a second. A replay is faster, because it does not sleep.
 PROGRAM = """
 import time
 kept = []

@@ -173,7 +173,8 @@ def test_a_command_has_empty_stdin_by_default(heapwright: Heapwright) -> None:
 
 def test_instructions_by_callgrind(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     found = measured(heapwright, "--instructions", "callgrind", "--", str(program("moody")))
-    # Fills 8 MiB four times, by 1 to 64 bytes an instruction; starting takes about 100,000 instructions.
+    # Fills 8 MiB four times, by 1 to 64 bytes an instruction; starting takes about 100,000
+    # instructions.
     assert 1e5 < found["runs"][0]["instructions"] < 1e8
 
 

@@ -46,7 +46,8 @@ def test_a_planted_gain_is_found_and_confirmed(tuned: Heapwright) -> None:
     assert cpu["verdict"] == "better"
     assert cpu["ratio"] <= cpu["high"] < 0.8
     assert pick["claim"].startswith("CPU time ")
-    # The printed setting has the claimed effect: it reduces page faults, which do not depend on the machine's load.
+    # The printed setting has the claimed effect: it reduces page faults, which do not depend on the
+    # machine's load.
     (tuned.folder / "settings").write_text(tuned("apply", "s.study", "--pick", "time").out)
     for words in (["./prog"], ["sh", "-c", ". ./settings; exec ./prog"]):
         assert tuned("measure", "--json", f"{len(words)}.json", "--", *words).status == 0

@@ -37,6 +37,12 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def test_long_prose_is_broken_and_tables_are_not(tool: ModuleType) -> None:
+    row = "| " + "cell " * 30 + "|"
+    prose = "word " * 19 + "`some code`."
+    assert tool.wrapped(f"{prose}\n{row}") == f"{'word ' * 18}word\n`some code`.\n{row}"
+
+
 def go(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr("sys.argv", ["results.py", *words])
     return int(tool.main())
@@ -47,7 +53,7 @@ def test_a_table_is_made_again_in_its_place(tool: ModuleType, tmp_path: Path, mo
     page.write_text(PAGE.format(command=f"echo x >>{tmp_path}/ran; echo told >&2; echo '| new |'"))
     assert go(tool, monkeypatch) == 0
     first, second = (found[0] for found in re.finditer(r"<!-- make.*?<!-- end -->", page.read_text(), re.S))
-    assert re.search(r"\nMade on 20\S+ at abc: .* CPUs, Linux .*; load \d+\.\d+ before\.\n\n\| new \|\n", first)
+    assert re.search(r"\nMade on 20\S+ at abc: .* CPUs, Linux .*; load \d+\.\d+ before\.\n\n\| new \|\n", first, re.S)
     assert "| old |" not in first
     assert "\ntold" not in first
     assert "\n| second |\n" in second

@@ -16,7 +16,8 @@ from tests.command_server import SERVER
 HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
 SECONDS = 60  # far more than any command here takes, so only an endless loop reaches it
 MEMORY = 1500 << 20  # RLIMIT_DATA in bytes: imports and drawing a report take about 300 MiB
-# Clears the screen, sets the title, makes the terminal type into the shell, reverses text, and fakes a message of ours.
+# Clears the screen, sets the title, makes the terminal type into the shell, reverses text, and
+# fakes a message of ours.
 NAME = "n\x1b[2J\x1b]0;owned\x07\x1b[6n\u202egnp.\x9b31m\nheapwright: all is well\r"
 
 
@@ -99,7 +100,8 @@ def on_a_terminal(*words: str | Path, cwd: Path, env: Mapping[str, str] | None =
     return seen.decode(errors="surrogateescape")
 
 
-# Escape sequences that rich and our code may send: colours, and cursor control of the progress display.
+# Escape sequences that rich and our code may send: colours, and cursor control of the progress
+# display.
 _OURS = re.compile(r"\x1b\[(?:[0-9;]*m|\d*[ABCDGK]|\?25[lh]|\d+;\d+H)")
 
 

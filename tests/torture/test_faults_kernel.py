@@ -19,7 +19,8 @@ import pytest
 from tests import needs
 from tests.allocator.conftest import FLAGS, NAMES, bundled
 
-# The only program of that kernel. Its root file system is read-only; its output goes to the console.
+# The only program of that kernel. Its root file system is read-only; its output goes to the
+# console.
 INIT = """#!/bin/sh
 mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t cgroup2 cgroup /sys/fs/cgroup || exit
 echo +memory >/sys/fs/cgroup/cgroup.subtree_control && mkdir /sys/fs/cgroup/small || exit
@@ -99,7 +100,8 @@ def test_freed_memory_is_reused_within_the_limit_of_a_cgroup(linux: str, threads
     before = "echo $$ >/sys/fs/cgroup/small/cgroup.procs"
     said = run(linux, tmp_path, f"{threads} limit take 32", settings, before)
     assert re.findall(r"status (\d+)", said) == ["0"] * len(NAMES), said
-    # The limit is in force: the kernel kills a program that takes more. Only glibc's malloc is tested, because that
-    # kernel can also repeat a page fault forever when it has no memory, and does so with some of our libraries.
+    # The limit is in force: the kernel kills a program that takes more. Only glibc's malloc is
+    # tested, because that kernel can also repeat a page fault forever when it has no memory, and
+    # does so with some of our libraries.
     said = run(linux, tmp_path, f"{threads} limit take 80", settings, before, libraries="''")
     assert re.findall(r"status (\d+)", said) == ["137"], said

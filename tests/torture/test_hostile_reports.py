@@ -24,8 +24,8 @@ from tests.report.views import undrawn
 from .hostile import HEAPWRIGHT
 
 STATES = ("proven", "workload file", "replayed", "swept", "unfinished", "three objectives")
-# Texts that break out of an element, an attribute in either quote, a script, a comment, CDATA, a style or a URL; ends
-# that only some parsers recognise; and text that reverses its direction.
+# Texts that break out of an element, an attribute in either quote, a script, a comment, CDATA, a
+# style or a URL; ends that only some parsers recognise; and text that reverses its direction.
 WAYS = (
     "</script><script>hit()</script>",
     "<script>hit()</script>",
@@ -50,7 +50,8 @@ WAYS = (
     "${hit()}`${hit()}`",
 )
 PAYLOAD = " ".join(WAYS)
-# Texts that only our code writes and that never come from outside: names of metrics, phases, verdicts, figures.
+# Texts that only our code writes and that never come from outside: names of metrics, phases,
+# verdicts, figures.
 KEPT = {*METRICS, "memory", "time", "balanced", "done", "confirm", "search", "default", "holds", "flat", "few", "fails"}
 KEPT |= {"better", "worse", "same", "unproven", "unclear", "log2", "linear", "names", "train", "test", "smooth"}
 
@@ -134,7 +135,8 @@ def looked_at(browser: Any, address: str) -> tuple[dict[str, int], list[str]]:
 def test_hostile_data_in_a_report_run_and_request_nothing(state: str, spied: Any, tmp_path: Path) -> None:
     """The page has the same elements as that of a study with harmless texts, and no hostile handler or request."""
     plain, hostile = tmp_path / "plain.html", tmp_path / "hostile.html"
-    # Harmless texts have the same length and number of words, so that both pages cut and fold the same texts.
+    # Harmless texts have the same length and number of words, so that both pages cut and fold the
+    # same texts.
     write_report([view_of(state, "".join("x" if not c.isspace() else " " for c in PAYLOAD))], plain)
     write_report([view_of(state)], hostile)
     before, asked = looked_at(spied, plain.as_uri())

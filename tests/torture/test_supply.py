@@ -92,7 +92,8 @@ def test_the_list_of_parts(tmp_path: Path) -> None:
     assert bom["bomFormat"] == "CycloneDX"
     assert bom["metadata"]["component"]["name"] == "heapwright"
     parts = {part["name"]: part for part in bom["components"]}
-    # Direct and indirect dependencies and libraries linked into our programs, but no dependencies of tests.
+    # Direct and indirect dependencies and libraries linked into our programs, but no dependencies
+    # of tests.
     assert {"numpy", "scipy", "markupsafe", "glibc", "libstdc++"} <= {name.lower() for name in parts}
     assert not {"pytest", "mypy", "ruff", "selenium"} & parts.keys()
     assert all(part["version"] for part in parts.values())

@@ -155,7 +155,8 @@ def whose_malloc(program: Program, malloc: Malloc) -> list[str]:
     for engine in program.engines:
         with folder() as libraries, folder() as work:
             ours = in_place(malloc, libraries)
-            # The shell runs unwatched: the loader's log of a shell would name our malloc for every engine.
+            # The shell runs unwatched: the loader's log of a shell would name our malloc for every
+            # engine.
             words = subprocess.run(["sh", "-c", f"echo {engine}"], capture_output=True, text=True).stdout.split()
             ours.run(*words, env=watch_environment(work), folder=work)
             found.append(takeover_failure(str(ours.library), words[0], bindings(work)))

@@ -16,7 +16,8 @@ from heapwright.trace.pack import native_program
 from tests.command_server import SERVER, at_start
 
 HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
-# The programs' own blocks have these sizes (tests/programs/record_cases.c); the C library's and the loader's have not.
+# The programs' own blocks have these sizes (tests/programs/record_cases.c); the C library's and the
+# loader's have not.
 TAGGED = range(40000, 50000)
 MAKES = ("malloc", "calloc", "aligned")
 

@@ -51,7 +51,8 @@ def one_thread(events: list[Event]) -> list[tuple[str, tuple[int, ...]]]:
 @given(text=texts())
 def test_export_and_import_keep_the_events_of_one_thread(tmp_path: Path, text: str) -> None:
     lines = [line.split() for line in text.splitlines()]
-    # One thread: wl cannot order threads that share nothing. And no block that no machine has: importers refuse it.
+    # One thread: wl cannot order threads that share nothing. And no block that no machine has:
+    # importers refuse it.
     single = "".join(f"{w[0]} 0 {' '.join(w[2:])}\n" for w in lines if w[2] not in ("thread_start", "thread_end"))
     trace = parse(tmp_path, single)
     if any(e.kind in (*CARRIED[:4], "free_sized") and e.values[1] > 1 << 47 for e in dump(trace)):

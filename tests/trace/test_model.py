@@ -139,7 +139,8 @@ def test_rand_malloc_has_neither_phases_nor_threads(trace: Path, tmp_path: Path)
     assert (made.threads, info.reallocs, info.synthetic) == (1, 0, True)
     truth, _ = read_info(trace)
     assert made.allocations == truth.allocations + truth.reallocs
-    # The mean over all phases is below the peak of one phase, so the paper's kind of model misses the peak.
+    # The mean over all phases is below the peak of one phase, so the paper's kind of model misses
+    # the peak.
     assert made.peak_live_bytes < 0.95 * truth.peak_live_bytes
 
 

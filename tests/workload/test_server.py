@@ -19,8 +19,8 @@ from heapwright.workload.load_metrics import LoadMetrics
 from heapwright.workload.model import Input, LoadPhase, Output, Server, Workload, WorkloadFile
 from tests.processes import alive, wait_for
 
-# Burns 0.3 s of CPU time to start. A child process answers the load's SIGUSR1 with 0.2 s of CPU time and 64 MiB of
-# memory, and frees the memory at SIGUSR2.
+# Burns 0.3 s of CPU time to start. A child process answers the load's SIGUSR1 with 0.2 s of CPU
+# time and 64 MiB of memory, and frees the memory at SIGUSR2.
 SERVE = """
 import os, signal, time
 def burn(seconds):

@@ -2,8 +2,8 @@
 // large blocks with a mapping of their own.
 //
 // A block up to 63 superblocks also becomes a span, or stays one when it grows, if free superblocks
-// hold memory for it: otherwise a program that frees small blocks and then allocates large ones would
-// touch new memory. Hardened builds give each such block a mapping, with a guard page.
+// hold memory for it: otherwise a program that frees small blocks and then allocates large ones
+// would touch new memory. Hardened builds give each such block a mapping, with a guard page.
 //
 // These blocks belong to no heap: all functions work on the pool and take its lock. After a call a
 // heap must call ThreadCache::update_region_bounds(), because the region may have begun or grown.

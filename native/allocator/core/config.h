@@ -35,8 +35,9 @@ inline constexpr std::size_t kSuperblockShift = 16;
 inline constexpr std::size_t kSuperblocksInChunk = 64;
 inline constexpr std::size_t kChunkBytes = kSuperblockBytes * kSuperblocksInChunk;
 
-// The largest block that has a size class. Larger blocks are spans of whole superblocks. Those above
-// kLargestSpanBytes have mappings of their own, unless free superblocks that hold memory suffice.
+// The largest block that has a size class. Larger blocks are spans of whole superblocks. Those
+// above kLargestSpanBytes have mappings of their own, unless free superblocks that hold memory
+// suffice.
 inline constexpr std::size_t kLargestClassBytes = 32 * 1024;
 inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 

@@ -77,7 +77,8 @@ class DepotLimit {
   }
 
  private:
-  // Whether an unlimited depot has held at most its share at some time, or was not watched for long.
+  // Whether an unlimited depot has held at most its share at some time, or was not watched for
+  // long.
   [[nodiscard]] bool is_in_use(std::size_t share, std::uint64_t now, std::uint64_t delay) const {
     return now - low_since_ms_ < delay || low_bytes_ <= share;
   }

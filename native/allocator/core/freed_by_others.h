@@ -11,14 +11,15 @@
 //
 // Each list is one word (pack() in carving.h). Only add() and put_back() add blocks, and taking
 // removes all of them. So if the word has changed and changed back between a read and the
-// compare-and-swap, its first block is again the first, and the link to it is right (no ABA problem).
+// compare-and-swap, its first block is again the first, and the link to it is right (no ABA
+// problem).
 //
-// A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold some
-// 4 MiB, and other threads empty them together with the depot. They are open only while the heap's
-// thread runs and has needed such blocks (those of the heap that ending threads share: from then on).
-// The thread closes its lists before it empties them for the last time; a thread that adds a block
-// reads afterwards whether they are open. All four accesses are sequentially consistent, so at least
-// one of the two threads sees the block there and takes it.
+// A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold
+// some 4 MiB, and other threads empty them together with the depot. They are open only while the
+// heap's thread runs and has needed such blocks (those of the heap that ending threads share: from
+// then on). The thread closes its lists before it empties them for the last time; a thread that
+// adds a block reads afterwards whether they are open. All four accesses are sequentially
+// consistent, so at least one of the two threads sees the block there and takes it.
 //
 // Hardened builds do not use the lists.
 #pragma once
@@ -48,9 +49,9 @@ class FreedByOthers {
 
   // The bytes that the lists of one heap may hold.
   static std::size_t limit(const Pool& pool) { return std::min(kAllBytes / pool.heaps(), kMaxBytes); }
-  // Any thread: adds a block of class `number`. Returns false if the lists are full; each thread that
-  // adds at the same moment may exceed the limit by a block. Afterwards the caller takes all lists if
-  // they are not open any more.
+  // Any thread: adds a block of class `number`. Returns false if the lists are full; each thread
+  // that adds at the same moment may exceed the limit by a block. Afterwards the caller takes all
+  // lists if they are not open any more.
   bool add(const Pool& pool, std::size_t number, Block* block) {
     const std::size_t size = Classes::bytes(number);
     if (__atomic_load_n(&bytes_, __ATOMIC_RELAXED) + size > limit(pool)) {

@@ -1,5 +1,5 @@
-// Keeps freed spans whole, by length, for the next span of the same length. See 'Freed spans' in region.h.
-// A span's first superblock links it to the next. The caller holds the pool's lock.
+// Keeps freed spans whole, by length, for the next span of the same length. See 'Freed spans' in
+// region.h. A span's first superblock links it to the next. The caller holds the pool's lock.
 #pragma once
 
 #include <array>

@@ -330,9 +330,10 @@ class Heap {
   // neighbours again. If other threads free such blocks, they return at once, because links lead
   // from a cache line of another processor to the next. Small: kMinPurgedBytes.
   static constexpr std::size_t kMaxScatteredDepot = 1024 * 1024;
-  // For each class: the blocks that this heap has obtained for allocations, less those in its depot.
-  // The depot accepts at most this number and two lists more. A thread that only frees blocks of
-  // others has no use for a depot, and would keep the superblocks of its blocks from becoming empty.
+  // For each class: the blocks that this heap has obtained for allocations, less those in its
+  // depot. The depot accepts at most this number and two lists more. A thread that only frees
+  // blocks of others has no use for a depot, and would keep the superblocks of its blocks from
+  // becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
   std::uint32_t seen_lists_ = 0;  // that frees have filled, those that stayed in the thread cache included

@@ -149,8 +149,8 @@ void Heap<C>::shrink_idle_depot() {
 }
 
 // Called before this heap obtains `bytes` from the region. If that needs new memory, it empties its
-// depot if that holds much, else the depot of a thread that sleeps. Blocks of superblocks that other
-// heaps own are sent at once: they may be the last of these superblocks.
+// depot if that holds much, else the depot of a thread that sleeps. Blocks of superblocks that
+// other heaps own are sent at once: they may be the last of these superblocks.
 template <Configuration C>
 void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
   DepotRecord* idle = nullptr;
@@ -175,8 +175,8 @@ void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
   drain_remote();
 }
 
-// Returns all blocks to their superblocks that another heap's depot shares or that threads have freed
-// for it.
+// Returns all blocks to their superblocks that another heap's depot shares or that threads have
+// freed for it.
 template <Configuration C>
 void Heap<C>::empty_depot_of(DepotRecord& record) {
   auto& depot = static_cast<Depot<C>&>(record);

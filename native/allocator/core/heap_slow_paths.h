@@ -224,8 +224,8 @@ void Heap<C>::free_remote_slow(std::uint32_t tag, Block* block) {
   }
 }
 
-// Puts a freed block of class `class_number` on a list of the heap that allocated it. Returns false if
-// that heap does not take it.
+// Puts a freed block of class `class_number` on a list of the heap that allocated it. Returns false
+// if that heap does not take it.
 template <Configuration C>
 bool Heap<C>::return_to_allocating_heap(std::size_t class_number, Block* block) {
   Superblock* const superblock = superblock_of(block);

@@ -231,7 +231,8 @@ std::size_t Large::drop_oldest(std::size_t bytes) {
 }
 
 // Finds the shortest kept range that has room for an aligned block, or else, if the alignment is at
-// most a page, the longest that has at least half of the bytes. Returns kept_count_ if there is none.
+// most a page, the longest that has at least half of the bytes. Returns kept_count_ if there is
+// none.
 std::size_t Large::find_kept(std::size_t bytes, std::size_t alignment) const {
   std::size_t best = kept_count_;
   for (std::size_t i = 0; i < kept_count_; ++i) {

@@ -1,5 +1,5 @@
-// Large blocks: those above 1 MiB that do not become spans (big_blocks.h), or that are aligned to more
-// than a superblock. Each has a mapping of its own.
+// Large blocks: those above 1 MiB that do not become spans (big_blocks.h), or that are aligned to
+// more than a superblock. Each has a mapping of its own.
 //
 // A large block grows by moving page tables, not bytes (mremap). After a free, its memory is kept
 // for reuse as a range of addresses; a hardened build keeps the addresses in quarantine instead.
@@ -59,7 +59,8 @@ class Large {
   }
   [[nodiscard]] std::size_t kept_bytes() const { return kept_bytes_; }
   // Whether the memory of the last allocate() has not been used since the kernel gave it; and how
-  // much the kernel gave anew to the last allocate(), or to the last resize() that made a block longer.
+  // much the kernel gave anew to the last allocate(), or to the last resize() that made a block
+  // longer.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] std::size_t last_new_bytes() const { return new_bytes_; }
   // Resizes a block, which may move; nullptr and no change if there is no room. The part that

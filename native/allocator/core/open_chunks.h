@@ -55,7 +55,8 @@ struct OpenChunks {
   Runs huge;          // with huge pages (huge_pages.h)
   Runs plain;         // others
 
-  // Must be called after a chunk has changed, and for a new chunk: puts it in the list that it belongs to.
+  // Must be called after a chunk has changed, and for a new chunk: puts it in the list that it
+  // belongs to.
   void update(Chunk* chunk) {
     List<Chunk>* const to = list_of(chunk);
     if (to == chunk->list) {
@@ -80,8 +81,8 @@ struct OpenChunks {
   }
   // Chooses a chunk that has `count` neighbouring superblocks with their bits in `where` set, among
   // those whose longest run is the shortest that suffices: so long runs stay whole. Of at most
-  // `max_searched` chunks it takes the fullest, and the first in memory if several are equally full.
-  // If there is none, the result's chunk is nullptr.
+  // `max_searched` chunks it takes the fullest, and the first in memory if several are equally
+  // full. If there is none, the result's chunk is nullptr.
   struct Choice {
     Chunk* chunk = nullptr;
     std::size_t first = 0;  // the index of the first of the neighbouring superblocks

@@ -19,11 +19,12 @@
 // Reclaiming. An idle owner must not strand memory either. When a quarter of a superblock's blocks
 // wait in its remote queue, or all blocks that the owner does not have, the freeing thread reclaims
 // them: it moves them to the free list in the owner's name, under the owner's lock. Two threads may
-// return the last blocks at the same time. One writes the queue and then reads `free_count`; the other
-// writes `free_count` and then reads the queue. All four accesses are sequentially consistent, so
-// at least one of the threads sees all blocks. Likewise, a new owner sets `queued` and then reads
-// the queue: a freeing thread that found no owner has written the queue before. Small blocks that
-// return in random order have one fence for many superblocks instead (check_nearly_free()).
+// return the last blocks at the same time. One writes the queue and then reads `free_count`; the
+// other writes `free_count` and then reads the queue. All four accesses are sequentially
+// consistent, so at least one of the threads sees all blocks. Likewise, a new owner sets `queued`
+// and then reads the queue: a freeing thread that found no owner has written the queue before.
+// Small blocks that return in random order have one fence for many superblocks instead
+// (check_nearly_free()).
 #pragma once
 
 #include <algorithm>
@@ -380,8 +381,8 @@ void OwnedSuperblocks<C>::add_taken(Superblock* superblock, RemoteQueue::Taken t
 // returns it to the region if all its blocks are free. Returns false in the latter case.
 template <Configuration C>
 bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
-  // A superblock in no queue has no owner: this heap becomes the owner now, and threads that tried to
-  // reclaim before have given up.
+  // A superblock in no queue has no owner: this heap becomes the owner now, and threads that tried
+  // to reclaim before have given up.
   bool new_owner = !superblock->queued;
   if (new_owner && superblock->free_count < superblock->carved) {
     queues_.push_front(superblock);  // the processor's caches hold its blocks most likely
@@ -398,8 +399,8 @@ bool OwnedSuperblocks<C>::requeue_or_release(Superblock* superblock) {
 }
 
 // Takes the blocks from a superblock's remote queue in two cases: the superblock may become free
-// with them; or the owner is new, and a freeing thread would have reclaimed them. Returns true if it
-// took some.
+// with them; or the owner is new, and a freeing thread would have reclaimed them. Returns true if
+// it took some.
 template <Configuration C>
 bool OwnedSuperblocks<C>::take_arrived(Superblock* superblock, bool new_owner) {
   const std::uint32_t free = superblock->free_count;

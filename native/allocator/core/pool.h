@@ -1,8 +1,8 @@
 // Holds the state that all heaps of a process share: the region, the large blocks, the hardening
 // keys, and one lock.
 //
-// A heap takes the lock to obtain or return a superblock, a span that its span cache does not hold, or
-// a large block, never for a block of a size class. A process with one thread never takes it.
+// A heap takes the lock to obtain or return a superblock, a span that its span cache does not hold,
+// or a large block, never for a block of a size class. A process with one thread never takes it.
 #pragma once
 
 #include <algorithm>
@@ -85,8 +85,8 @@ struct Pool {
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
   // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half
   // of each burst and take it again (docs/design-notes/bursts.md). While the region purges nothing,
-  // a depot may keep all, because the region would keep free superblocks as well. `free_bytes`
-  // of the memory in use are in free blocks of the heap. They do not count, because such a block may
+  // a depot may keep all, because the region would keep free superblocks as well. `free_bytes` of
+  // the memory in use are in free blocks of the heap. They do not count, because such a block may
   // be all that keeps its superblock in use. The caller holds the lock.
   [[nodiscard]] std::size_t depot_share(std::size_t free_bytes = 0) const {
     if (!region.may_purge()) {

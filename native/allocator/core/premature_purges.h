@@ -64,8 +64,8 @@ class PrematurePurges {
     half_since_ms_ = now;
   }
 
-  // Bytes purged in the present half of the delay and in the one before: premature if they are needed
-  // again now.
+  // Bytes purged in the present half of the delay and in the one before: premature if they are
+  // needed again now.
   std::size_t purged_now_ = 0;
   std::size_t purged_before_ = 0;
   std::uint64_t half_since_ms_ = 0;  // the beginning of the present half

@@ -24,9 +24,9 @@
 //
 // Freed spans. A span stays whole when it is freed, and the next span of the same length takes it:
 // this saves splitting it and joining it again (docs/design-notes/exgen.md has counts). It is free
-// memory like other free superblocks. All freed spans are split before the region looks for a span of another length,
-// takes a superblock that holds no memory, purges, or lengthens a span. Until then their bits in the
-// chunk's masks say 'in use'. The kind of their first superblock is kFree.
+// memory like other free superblocks. All freed spans are split before the region looks for a span
+// of another length, takes a superblock that holds no memory, purges, or lengthens a span. Until
+// then their bits in the chunk's masks say 'in use'. The kind of their first superblock is kFree.
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
@@ -36,11 +36,11 @@
 //
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
-// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves. Such
-// purges may be premature, too, if the program replaces spans at random, so that free memory is in
-// pieces. Premature purges while memory in use does not exceed its peak are a debt of their own.
-// Until it is paid, the whole allowance at the peak counts. A heap empties its depot before memory in
-// use exceeds its peak, since blocks in a depot count as memory in use.
+// the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves.
+// Such purges may be premature, too, if the program replaces spans at random, so that free memory
+// is in pieces. Premature purges while memory in use does not exceed its peak are a debt of their
+// own. Until it is paid, the whole allowance at the peak counts. A heap empties its depot before
+// memory in use exceeds its peak, since blocks in a depot count as memory in use.
 //
 // Huge pages. Some chunks may have them (huge_pages.h, open_chunks.h). When huge pages are in use,
 // wholly free chunks are purged first.
@@ -92,11 +92,13 @@ class Region {
   // memory. The caller sets their kind. `number`: the class that a single superblock is for; 0:
   // none. `small`: its blocks are small enough for huge pages (HugePages::kLargestBlockBytes).
   Superblock* take(std::size_t count, std::uint8_t number = 0, bool small = false);
-  // Takes `count` neighbouring free superblocks that hold memory; nullptr: there are not so many together.
+  // Takes `count` neighbouring free superblocks that hold memory; nullptr: there are not so many
+  // together.
   HEAPWRIGHT_COLD Superblock* take_dirty(std::size_t count);
   // Returns superblocks to the region. Their tags must be 0.
   void give(Superblock* first, std::size_t count);
-  // Returns a span to the region, whole if it is at most FreedSpans::kLongest long: see 'Freed spans'.
+  // Returns a span to the region, whole if it is at most FreedSpans::kLongest long: see 'Freed
+  // spans'.
   void give_span(Superblock* span);
   // Takes a freed span of `count` superblocks; nullptr: there is none. The caller sets its kind.
   Superblock* take_span(std::size_t count);
@@ -155,9 +157,9 @@ class Region {
   // Address space of chunks and of large blocks, which the limit bounds.
   [[nodiscard]] std::size_t mapped_bytes() const { return bytes_ + large.mapped_bytes(); }
   // Return free memory to the kernel if there is too much. Must be called after large blocks have
-  // changed: the first when memory in use has grown (see 'Peak'), the second when it has fallen (see
-  // 'Purging'). A program that grows may need the free memory at once, so the
-  // second is for falls only.
+  // changed: the first when memory in use has grown (see 'Peak'), the second when it has fallen
+  // (see 'Purging'). A program that grows may need the free memory at once, so the second is for
+  // falls only.
   void purge_above_peak();
   void purge_above_allowance();
   // Record that other code has purged memory, or has obtained memory from the kernel again.

@@ -49,12 +49,12 @@ struct SizeClasses {
     return (index % kPerDoubling + kPerDoubling + 1) << (step + 4);
   }
 
-  // Returns the smallest class whose blocks hold `size` bytes and lie at multiples of `alignment`, a
-  // power of two; 0: there is none.
+  // Returns the smallest class whose blocks hold `size` bytes and lie at multiples of `alignment`,
+  // a power of two; 0: there is none.
   //
-  // Its blocks are at least `size` rounded up to the alignment. A class for that is aligned: sizes are
-  // the multiples of a power of two, the step of their doubling. If the step is at least the alignment,
-  // all of them are multiples of it; otherwise the rounded size is one of them.
+  // Its blocks are at least `size` rounded up to the alignment. A class for that is aligned: sizes
+  // are the multiples of a power of two, the step of their doubling. If the step is at least the
+  // alignment, all of them are multiples of it; otherwise the rounded size is one of them.
   static constexpr std::size_t aligned(std::size_t size, std::size_t alignment) {
     const std::size_t rounded = (size + (size == 0 ? 1 : 0) + alignment - 1) & ~(alignment - 1);
     return rounded <= kLargestClassBytes ? of(rounded) : 0;

@@ -1,8 +1,9 @@
 // Defines the bodies of C++'s operators new, with the handling of memory that runs out.
 //
 // The library is not linked to a C++ runtime: otherwise every C program would load one. It finds
-// the program's own runtime by weak symbols. The dynamic linker binds these when the program starts.
-// A runtime that is loaded later, as by a Python extension in C++, is looked up when it is needed.
+// the program's own runtime by weak symbols. The dynamic linker binds these when the program
+// starts. A runtime that is loaded later, as by a Python extension in C++, is looked up when it is
+// needed.
 #pragma once
 
 #include <dlfcn.h>

@@ -6,7 +6,8 @@
 #include "basic_operators.h"
 #include "cxx.h"
 
-// For our definition of an operator. It is weak: a program that the archive is linked into may define the operator, too.
+// For our definition of an operator. It is weak: a program that the archive is linked into may
+// define the operator, too.
 #define HEAPWRIGHT_OPERATOR [[gnu::visibility("default"), gnu::weak]]
 
 // Our own operators, even if the program replaces them.

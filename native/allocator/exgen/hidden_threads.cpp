@@ -4,9 +4,9 @@
 // These are POSIX timers and message queues that notify by a thread, and asynchronous input and
 // output. hidden_threads_glibc.cpp has those that only glibc has. In the preloaded library each
 // wrapper first makes exgen ready for threads; those of timers and message queues do so only if a
-// thread is to be notified. The archive has no wrappers: a static program has no second timer_create
-// that they could call. There the next slow path notices such a thread if the C library has a flag
-// for it (../entry/library.h).
+// thread is to be notified. The archive has no wrappers: a static program has no second
+// timer_create that they could call. There the next slow path notices such a thread if the C
+// library has a flag for it (../entry/library.h).
 #include "hidden_threads.h"
 
 #include <aio.h>

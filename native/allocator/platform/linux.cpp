@@ -55,8 +55,8 @@ class KeepErrno {
 };
 
 // Returns the memory of pages to the kernel, also of pages that the program has locked (mlockall).
-// Returns whether they read as zero then: qemu's user emulation ignores the second request, and reports
-// success.
+// Returns whether they read as zero then: qemu's user emulation ignores the second request, and
+// reports success.
 bool discard(void* address, std::size_t bytes) {
   if (madvise(address, bytes, MADV_DONTNEED) == 0) {
     return true;

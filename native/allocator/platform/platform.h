@@ -39,8 +39,8 @@ void purge(void* address, std::size_t bytes);
 // Decommits pages: they become reserved again, hold nothing and count nowhere. Returns false if
 // they are unchanged or, when the kernel could not finish, unmapped.
 bool release(void* address, std::size_t bytes);
-// Makes memory read as zero, from an address of a page on. Fills the pages that are in memory, which
-// takes a fraction of the time of page faults, and leaves the others untouched.
+// Makes memory read as zero, from an address of a page on. Fills the pages that are in memory,
+// which takes a fraction of the time of page faults, and leaves the others untouched.
 void clear(void* address, std::size_t bytes);
 // Makes pages inaccessible: a guard. Returns false if the kernel refuses (vm.max_map_count).
 bool protect(void* address, std::size_t bytes);

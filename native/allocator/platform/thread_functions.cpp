@@ -1,5 +1,6 @@
 // Brings the functions of POSIX threads into a static program that links our archive, with
-// -Wl,-u,heapwright_thread_functions. Only the archive has this file: a dynamic program has libc.so.
+// -Wl,-u,heapwright_thread_functions. Only the archive has this file: a dynamic program has
+// libc.so.
 //
 // - exgen calls the C library's pthread_create and thrd_create by their other names, which nothing else
 //   asks for.
@@ -7,8 +8,8 @@
 //   them to be there if __pthread_key_create is, and our archive brings that one. Without this file the
 //   others would be null, and a call of one would crash.
 //
-// A relocation of type NONE refers to a symbol, so that the linker takes its definition out of libc.a,
-// and changes nothing. The list is that of gcc's gthr-posix.h.
+// A relocation of type NONE refers to a symbol, so that the linker takes its definition out of
+// libc.a, and changes nothing. The list is that of gcc's gthr-posix.h.
 #include <features.h>
 
 #if defined(__x86_64__)

@@ -391,8 +391,8 @@ void Reader::take(const TimedRecord& record) {
   last_clock_ = record.clock;
 }
 
-// Makes the last events: the rest of the unseen ticks, by thread 0 or a new one if that has ended, and
-// those of a process that ended without exit() and so could not record its end.
+// Makes the last events: the rest of the unseen ticks, by thread 0 or a new one if that has ended,
+// and those of a process that ended without exit() and so could not record its end.
 void Reader::put_end() {
   if (const std::uint64_t rest = unseen_.take_rest(); rest != 0 && threads_seen_ != 0) {
     const TimedRecord last{.record = {}, .clock = last_clock_};

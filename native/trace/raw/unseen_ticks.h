@@ -5,8 +5,8 @@
 //
 //     q = 1 - (1 - 1/N)^t
 //
-// So each ended thread in the file gets (1 - q) / q times its own ticks more, until the sum is used up.
-// The rest belongs to the end of the trace.
+// So each ended thread in the file gets (1 - q) / q times its own ticks more, until the sum is used
+// up. The rest belongs to the end of the trace.
 #pragma once
 
 #include <algorithm>

@@ -21,7 +21,8 @@ from heapwright.allocators.program_file import ProgramFile, family_in, read_prog
 from heapwright.allocators.registry import OURS, Allocator, bundled_space
 from heapwright.allocators.space_spec import AllocatorSpec
 
-# A prefix stands before the variable of a jemalloc whose functions have one: _RJEM_MALLOC_CONF, JE_MALLOC_CONF.
+# A prefix stands before the variable of a jemalloc whose functions have one: _RJEM_MALLOC_CONF,
+# JE_MALLOC_CONF.
 _JEMALLOC_VARIABLE = re.compile(rb"(?<![A-Za-z0-9_])([A-Z0-9_]*_)MALLOC_CONF\0")
 _JEMALLOC_VERSION = re.compile(rb"(?<![\d.])(\d{1,3}\.\d{1,3}\.\d{1,3})-\d+-g[0-9a-f]{40}\0")
 

@@ -17,7 +17,8 @@ from heapwright.allocators.program_file import ProgramFile, is_privileged, read_
 # Ends a sentence about settings of a runtime; the first is left out if the study does search them.
 SEARCHED = "; tune searches them too, unless --no-runtime is given"
 
-# Which allocators' settings can reach the program itself: all, the one linked into it, glibc's (as it is), none.
+# Which allocators' settings can reach the program itself: all, the one linked into it, glibc's (as
+# it is), none.
 Reach = Literal["all", "embedded", "glibc", "none"]
 
 

@@ -66,8 +66,8 @@ class ProgramFile(NamedTuple):
         return not self.loader and not self.foreign
 
 
-# Strings that a program contains if the allocator is linked in, and hardly otherwise: the beginning of a message, or
-# the name of a variable.
+# Strings that a program contains if the allocator is linked in, and hardly otherwise: the beginning
+# of a message, or the name of a variable.
 _FAMILIES = {
     "jemalloc": b"<jemalloc>: ",
     "mimalloc": b"environment option mimalloc_",

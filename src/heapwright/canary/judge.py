@@ -44,8 +44,8 @@ class _Spent(NamedTuple):
 # Most is spent at sixty blocks, an hour by default. The looks before it are for large differences.
 _SPENT = (_Spent(0.002, 0.002), _Spent(0.004, 0.003), _Spent(0.034, 0.03))
 _LATER = _Spent(0.01, 0.015)  # all later looks together
-# The probability of an error from the differences between instances. These hardly change from look to look, so all
-# looks share one test of them; the interval is at least as wide as the others.
+# The probability of an error from the differences between instances. These hardly change from look
+# to look, so all looks share one test of them; the interval is at least as wide as the others.
 _BETWEEN = 0.04
 
 Verdict = Literal["lower", "higher", "same", "drifting", "open"]

@@ -205,7 +205,8 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         for failure in dict.fromkeys(o.failure for o in found if o.failure and (all_told or o.run.timed_out)):
             warn(f"a run{on} failed: {failure}")
         if not all_told:
-            # The status and the stderr of a single run tell enough, but a signal leaves no text, nor may a container.
+            # The status and the stderr of a single run tell enough, but a signal leaves no text,
+            # nor may a container.
             single = len(found) == 1 and workload.container is None
             for text in _endings([o for o in found if not single or o.failure.startswith("killed")]):
                 warn(text)

@@ -69,7 +69,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # '-1s' and '-5%' are values, as '-1' is. So the type of their option refuses them in its own words.
+        # '-1s' and '-5%' are values, as '-1' is. So the type of their option refuses them in its
+        # own words.
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)[A-Za-z%]*$")
 
     def _get_formatter(self) -> argparse.HelpFormatter:
@@ -90,8 +91,8 @@ class Parser(argparse.ArgumentParser):
         return self._with_command(usage + "\n").rstrip("\n") + empty + rest
 
     def _with_command(self, usage: str) -> str:
-        # A verb sets `takes_command`: True, or "optional" if it does something without a command. With --workload or
-        # --trace no verb needs one.
+        # A verb sets `takes_command`: True, or "optional" if it does something without a command.
+        # With --workload or --trace no verb needs one.
         takes = self.get_default("takes_command")
         if not takes:
             return usage

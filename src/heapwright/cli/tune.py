@@ -413,7 +413,8 @@ def _without_replays(
         UsageError: the user wants replays in a container.
     """
     if (args.space or args.preset) and is_new:
-        # A space file may hold the program's own settings; presets repeat papers that ran the program.
+        # A space file may hold the program's own settings; presets repeat papers that ran the
+        # program.
         given = {"proxy": "none", "runtime": False, **given}
     if in_container:  # replays and probes of a runtime would run on this machine's C library
         if given.get("proxy", "none") != "none":

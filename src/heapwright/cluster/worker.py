@@ -84,7 +84,8 @@ def cache_folder() -> Path:
     named = os.environ.get("HEAPWRIGHT_CACHE")
     folder = Path(named) if named else Path(tempfile.gettempdir()) / f"heapwright-cache-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The default name is predictable, so another user may have created it, for example as a link: do not follow it.
+    # The default name is predictable, so another user may have created it, for example as a link:
+    # do not follow it.
     status = folder.stat() if named else folder.lstat()
     if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or (not named and status.st_mode & 0o022):
         raise HeapwrightError(

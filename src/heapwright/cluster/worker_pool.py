@@ -278,7 +278,8 @@ class WorkerPool:
 
     def _refresh(self, needs: MachineRequirements, id_: str, files: Mapping[str, Path]) -> LostBlocks | None:
         try:
-            # A client can reconnect to a new scheduler by itself, but then it is not subscribed to our topic.
+            # A client can reconnect to a new scheduler by itself, but then it is not subscribed to
+            # our topic.
             if self._client.status != "running" or self._client.scheduler_comm is not self._stream:
                 return self._again()
             there = self.addresses()

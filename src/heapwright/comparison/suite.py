@@ -140,7 +140,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *(_burst(f"ladder-{count}", f"blocks={count}", "ladder=1") for count in (1000, 10_000)),
     _burst("ladder-random", "ladder=1", "order=2"),
     _burst("ladder-keep", "ladder=1", "keep=8"),
-    # Four times as long: with several threads, an allocator's steady state shows only after many bursts.
+    # Four times as long: with several threads, an allocator's steady state shows only after many
+    # bursts.
     _burst("ladder-long", "ladder=1", "order=2", "operations=16000000", quick=False),
     *(_burst(f"ring-{count}", f"blocks={count}", "ring=1", "ladder=1") for count in (1000, 10_000)),
     _burst("handover", "handover=1", min_threads=2),

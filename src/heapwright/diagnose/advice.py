@@ -95,8 +95,8 @@ class Advice(NamedTuple):
 
 
 _TUNE = "`heapwright tune` with a load, or `heapwright compare`, which tries other mallocs"
-# A debugger can end a system call that the program waits in with an error, and so the program. In a thread of Go
-# code, gdb expects an expression of Go.
+# A debugger can end a system call that the program waits in with an error, and so the program. In a
+# thread of Go code, gdb expects an expression of Go.
 _TRIM = (
     "malloc_trim(0) at idle times (to try it on an instance that may fail:"
     " gdb -p PID -batch -ex 'set language c' -ex 'call (int)malloc_trim(0)')"
@@ -122,7 +122,8 @@ _OF_REDIS = (
     " memory on pages with live blocks"
 )
 
-# Runtimes that manage their heaps without malloc: their names, and the setting that bounds the heap.
+# Runtimes that manage their heaps without malloc: their names, and the setting that bounds the
+# heap.
 _MANAGED = {
     "go": ("the Go runtime", "GOMEMLIMIT, or GOGC=50"),
     "jvm": ("the Java virtual machine", "-Xmx (in JAVA_TOOL_OPTIONS)"),
@@ -197,7 +198,8 @@ def _free_steps(found: AdviceFigures) -> list[str]:
     """Return the steps for memory that malloc keeps free, the cheapest first."""
     glibc = "glibc" in found.allocator
     steps = []
-    # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on the load.
+    # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on
+    # the load.
     if glibc and found.trimmable >= MAJOR_SHARE * found.free:
         trim_now = _TRIM_IN_PYTHON if found.trimmable_in_python >= MAJOR_SHARE * found.trimmable else _TRIM
         steps.append(_of_glibc(found, *_THRESHOLD) if found.top >= MAJOR_SHARE * found.free else trim_now)

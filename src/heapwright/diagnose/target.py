@@ -18,7 +18,8 @@ from typing import NamedTuple
 from heapwright.errors import HeapwrightError, UsageError
 
 _ENGINES = ("docker", "podman", "nerdctl")
-# The id of a container in a cgroup's path: docker-ID.scope, /docker/ID, libpod-ID.scope, cri-containerd-ID.scope …
+# The id of a container in a cgroup's path: docker-ID.scope, /docker/ID, libpod-ID.scope,
+# cri-containerd-ID.scope …
 _ID = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
 _HEX = re.compile(r"[0-9a-f]{12,64}")
 _MAX_SHOWN = 8  # process ids in a message

@@ -97,13 +97,15 @@ def _search_order(pid: int, program: MappedFile, files: dict[str, MappedFile]) -
     """Return the mapped files that the dynamic linker searches for malloc, in its order: preloaded, then needed."""
     preloaded = _preloaded(pid)
     if preloaded is None:
-        # Without the environment the addresses tell: the linker maps the files in the order of the search, and the
-        # kernel puts each mapping below the one before. What lies below the C library was loaded later.
+        # Without the environment the addresses tell: the linker maps the files in the order of the
+        # search, and the kernel puts each mapping below the one before. What lies below the C
+        # library was loaded later.
         return list(reversed(files))
     by_name: dict[str, str] = {}
     for path in files:
         by_name.setdefault(Path(path).name, path)
-        # A library is needed by its soname ('libx.so.2'), and mapped by the file's name ('libx.so.2.1').
+        # A library is needed by its soname ('libx.so.2'), and mapped by the file's name
+        # ('libx.so.2.1').
         by_name.setdefault(re.sub(r"(\.so\.\d+)\..*", r"\1", Path(path).name), path)
     order: list[str] = []
     waiting = [*preloaded, *program.needed]

@@ -224,7 +224,8 @@ def _read_segments(elf: Any, image: Image, raw: _Raw) -> None:
             started = _read_dynamic(segment, image, raw)
         elif segment["p_type"] == "PT_NOTE":
             add_notes(raw.content[segment["p_offset"] : segment["p_offset"] + segment["p_filesz"]], image)
-    # A program that may be loaded anywhere has the type of a library; and a library may have a loader, to be run.
+    # A program that may be loaded anywhere has the type of a library; and a library may have a
+    # loader, to be run.
     if image.kind == "library" and started:
         image.kind = "program"
 

@@ -89,7 +89,8 @@ class Replays:
         ready = self._ready[input_.name]
         environ = os.environ if self.environ is None else self.environ
         whole = {**environ, **self.workload.file.env, **input_.env, **env}
-        # The program as it is; or another malloc, which comes first, and beside it the one that the program loads.
+        # The program as it is; or another malloc, which comes first, and beside it the one that the
+        # program loads.
         loaded = ready.linked_malloc if "LD_PRELOAD" in env else ready.own_malloc
         before = [library for library in whole.get("LD_PRELOAD", "").split(":") if library]
         if loaded and os.path.realpath(loaded) not in map(os.path.realpath, before):

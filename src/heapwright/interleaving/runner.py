@@ -23,8 +23,8 @@ from typing import Any, Protocol
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
-# A candidate that fails once is infeasible. The default of a study and the reference of a comparison get so many tries
-# in a block, because they are known to work.
+# A candidate that fails once is infeasible. The default of a study and the reference of a
+# comparison get so many tries in a block, because they are known to work.
 TRIES = 3
 
 

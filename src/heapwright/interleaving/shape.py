@@ -71,7 +71,8 @@ def shapes(rows: Rows) -> Shapes:
     uneven = grouped | (off.max(axis=1) > (4 + 10 / n) * robust)
     correlation = _lag_one(rows)
     significant = correlation + 1 / n > SPELL_Z / math.sqrt(n)
-    # The estimate r from a short series is biased by −(1 + 3r)/n (Marriott and Pope 1954; Kendall 1954).
+    # The estimate r from a short series is biased by −(1 + 3r)/n (Marriott and Pope 1954; Kendall
+    # 1954).
     corrected = np.clip(correlation + (1 + 3 * correlation) / n, 0, MAX_CORRELATION)
     corrected = np.where(grouped | significant, corrected, 0)
     independent = np.maximum(n * (1 - corrected) / (1 + corrected), MIN_INDEPENDENT)

@@ -21,8 +21,9 @@ from heapwright.interleaving.shape import shapes
 
 RESAMPLES = 4000  # of the bootstrap over inputs
 ALPHA = 0.05  # error probability: intervals have a confidence of 1 − ALPHA
-# By number of values: the factors that make the scaled median absolute deviation unbiased for a normal sample
-# (Croux and Rousseeuw 1992, 'Time-efficient algorithms for two highly robust estimators of scale').
+# By number of values: the factors that make the scaled median absolute deviation unbiased for a
+# normal sample (Croux and Rousseeuw 1992, 'Time-efficient algorithms for two highly robust
+# estimators of scale').
 _FEW_VALUES = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 NEARLY_EQUAL = 0.01  # range of runs, as a share, of a metric that hardly varies
 _LARGEST = 700.0  # the exponential of a larger logarithm may overflow

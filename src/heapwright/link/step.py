@@ -198,7 +198,8 @@ def _forced(line: LinkLine, closure: Closure) -> list[str]:
     symbols = ["malloc"]
     if line.static:  # native/allocator/platform/thread_functions.cpp says why
         symbols.append("heapwright_thread_functions")
-    # Our operator new refers to this function weakly, because C programs have none. Without it, it aborts.
+    # Our operator new refers to this function weakly, because C programs have none. Without it, it
+    # aborts.
     if closure.offers(THROW_BAD_ALLOC) and any(name.startswith(("_Znw", "_Zna")) for name in closure.definitions):
         symbols.append(THROW_BAD_ALLOC)
     return symbols

@@ -47,7 +47,8 @@ def measure_cold_pages(pages: int = _PAGES) -> dict[str, Any] | None:
         return None
     slow = sum(seconds > _COLD_S for seconds in first)
     once, twice = statistics.median(first), statistics.median(again)
-    # Part of the memory may be warm: then the median is that of warm pages, and only some pages are slow.
+    # Part of the memory may be warm: then the median is that of warm pages, and only some pages are
+    # slow.
     cold = once > max(_COLD_S, _COLD_RATIO * twice) or (
         slow >= len(first) / 4 and slow > 2 * sum(seconds > _COLD_S for seconds in again)
     )

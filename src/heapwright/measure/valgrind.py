@@ -20,9 +20,9 @@ from heapwright.errors import HeapwrightError
 from heapwright.files import scratch_folder
 from heapwright.measure.process_group import wait_group
 
-# Massif's own memory on amd64 (native/meter/massif.h): its preloaded library, which a static program does not load,
-# and the page below the first stack pointer, which only amd64 has. On other machines the library may differ by some
-# pages.
+# Massif's own memory on amd64 (native/meter/massif.h): its preloaded library, which a static
+# program does not load, and the page below the first stack pointer, which only amd64 has. On other
+# machines the library may differ by some pages.
 _PRELOADED_BYTES = 36_864
 _RED_ZONE_BYTES = 4_096
 # With fewer snapshots Massif skips growth between two of them. 1,000 is the most that it accepts.
@@ -67,7 +67,8 @@ def _under_valgrind(
     Raises:
         HeapwrightError: valgrind is missing.
     """
-    # Debian's `valgrind` is a script that sets variables, one of which changes how C++ programs allocate.
+    # Debian's `valgrind` is a script that sets variables, one of which changes how C++ programs
+    # allocate.
     valgrind = shutil.which("valgrind.bin") or shutil.which("valgrind")
     if valgrind is None:
         raise HeapwrightError(f"{option} needs valgrind", "sudo apt-get install -y valgrind")

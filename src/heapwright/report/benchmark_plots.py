@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float, float, float]  # x, median, minimum, maximum
 
-# Neighbouring colours differ in lightness, for readers who are colour-blind; markers tell apart the others.
+# Neighbouring colours differ in lightness, for readers who are colour-blind; markers tell apart the
+# others.
 _COLOURS = (
     "#222222",
     "#0072b2",

@@ -111,7 +111,8 @@ def _table(*columns: str) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    # Where the terminal is narrow, rich shortens only this column: a figure without its end is wrong.
+    # Where the terminal is narrow, rich shortens only this column: a figure without its end is
+    # wrong.
     table.add_column(columns[0], overflow="ellipsis")
     for name in columns[1:]:
         table.add_column(name, justify="right", no_wrap=True)

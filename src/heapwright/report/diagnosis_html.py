@@ -67,7 +67,8 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         (_label(process_name(one)), [(key, getattr(one.division, key)) for key in PARTS])
         for one in sorted(each, key=lambda one: -one.division.total)[:_MAX_BARS]
     ]
-    # drawing.picture made these pictures and escaped all text from outside, so they are marked as safe.
+    # drawing.picture made these pictures and escaped all text from outside, so they are marked as
+    # safe.
     pictures = [
         (title, Markup(_stacked(bars, names, key, title)))
         for key, title, bars in (

@@ -124,7 +124,8 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     canvas = FigureCanvasSVG(figure)
-    # Figure.savefig would draw the figure one more time to lay it out, which takes a fifth of a page's time.
+    # Figure.savefig would draw the figure one more time to lay it out, which takes a fifth of a
+    # page's time.
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         figure.set_layout_engine("none")
@@ -142,7 +143,8 @@ def _svg(figure: Figure, names: tuple[str, str], tips: dict[str, str], prefix: s
         r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d)\d+", r"\1", tag[0]), text
     )  # one decimal is enough; only inside tags, not in text
     text = re.sub(r'<g id="([^"]*)">', lambda group: group[0] if group[1] in tips else "<g>", text)
-    # Markers take their colour from the <use> element; with their own they could not change when pointed at.
+    # Markers take their colour from the <use> element; with their own they could not change when
+    # pointed at.
     text = re.sub(r'(<defs>\s*<path [^>]*?)style="[^"]*"', r"\1", text)
     text = re.sub(r'style="([^"]*)"', _attributes, text)
     text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)

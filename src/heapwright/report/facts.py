@@ -27,7 +27,8 @@ def bytes_text(value: str) -> str:
     return show_bytes(number).replace(".00 ", " ").replace(".0 ", " ") if 1024 <= number < 2**50 else ""
 
 
-# Key → name, and a function that writes the value. Keys that are not listed appear with their own names.
+# Key → name, and a function that writes the value. Keys that are not listed appear with their own
+# names.
 
 _Fact = tuple[str, Callable[[Any], str]]
 

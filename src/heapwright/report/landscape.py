@@ -218,7 +218,8 @@ def _heat(figure: Figure, axes: Axes, landscape: LandscapeResult) -> None:
     xs, ys = (np.array([a.at(v) for v in a.values]) for a in (first, second))
     draw_scale(axes, "x", first)
     draw_scale(axes, "y", second)
-    # Values beyond the 95th percentile share the last colour; otherwise few very bad points would hide the shape.
+    # Values beyond the 95th percentile share the last colour; otherwise few very bad points would
+    # hide the shape.
     known = ratios[~np.isnan(ratios)] if (~np.isnan(ratios)).any() else np.array([1.0])
     low, high = min(float(known.min()), 0.999), max(float(np.quantile(known, 0.95)), 1.001)
     norm = TwoSlopeNorm(1.0, low, high)

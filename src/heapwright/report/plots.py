@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 _LONG_NAME = 9  # characters; three columns of longer names do not fit into a narrow picture
 SHAPES = ("o", "X", "P", "h", "d", "<", ">", "*", "p", (4, 1, 0))  # markers of allocators; of picks: MARKER
 MAX_POINTS = 160  # drawn at most, of the front and of the other points each
-# With at most so many points each tooltip names its settings; with more, only the tooltips of the front do.
+# With at most so many points each tooltip names its settings; with more, only the tooltips of the
+# front do.
 _MAX_LONG_TIPS = 120
 
 

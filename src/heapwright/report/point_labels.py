@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 Box = tuple[float, float, float, float]  # left, low, right, high; in pixels
 
-# Where a name may stand: the side of the point (-1 left, 0 centred, 1 right), and lines above the point.
+# Where a name may stand: the side of the point (-1 left, 0 centred, 1 right), and lines above the
+# point.
 _PLACES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 2.2), (-1, 2.2), (1, -2.2), (-1, -2.2))
 
 

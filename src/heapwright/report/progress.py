@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY_S = 10.0
 _FRONT_LINES = 8  # rows of the live display
-# Phases that start a new Pareto front: predictions of replays and measurements of the program are never mixed.
+# Phases that start a new Pareto front: predictions of replays and measurements of the program are
+# never mixed.
 _NEW_FRONT = (Phase.REPLAY, Phase.RACE, Phase.SEARCH)
 # Phases that may end before their number of runs, as soon as the data suffice.
 _OPEN_END = (Phase.MINIFY, Phase.CONFIRM, Phase.VERIFY)

@@ -66,7 +66,8 @@ def study_section(view: StudyView, anchor: str) -> dict[str, Any]:
     state, text = _state(view, pick, trade, objected)
     rows = listed(view)
     command = shlex.join(view.command)
-    # drawing._svg made these pictures and escaped all text from outside, so they may be marked as safe.
+    # drawing._svg made these pictures and escaped all text from outside, so they may be marked as
+    # safe.
     plots = {name: Markup(svg(view, anchor)) for name, svg in _PLOTS.items()}
     result = "Predicted results" if view.recordings else "Confirmed results"
     result = "Picks of the search" if state == "searched" else result

@@ -199,7 +199,8 @@ def live_bytes_picture(curve: Curve, duration_s: float | None) -> list[str]:
     for column in range(columns):
         first = bisect_right(axis, end * column / columns)
         last = bisect_right(axis, end * (column + 1) / columns)
-        # Live bytes do not change between events, so the value before the first event holds at the column's start.
+        # Live bytes do not change between events, so the value before the first event holds at the
+        # column's start.
         at_start = [curve.live_bytes[first - 1]] if first else []
         within = curve.peak_bytes[first:last]
         heights.append(max([*at_start, *within], default=0) / top * rows)

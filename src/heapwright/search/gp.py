@@ -151,7 +151,8 @@ class GaussianProcess:
             sampled = _chebyshev((mean + deviation * draws - low) / span, weights)
             acquisition = np.maximum(incumbent - sampled, 0).mean(axis=0) * feasible
             acquisition[chosen] = -1.0
-            # Rounded to six digits, so that another build of the numerical library chooses the same point.
+            # Rounded to six digits, so that another build of the numerical library chooses the same
+            # point.
             chosen.append(int(np.round(acquisition / max(acquisition.max(), 1e-12), 6).argmax()))
             x, y = np.vstack([x, at[chosen[-1:]]]), np.vstack([y, mean[chosen[-1:]]])
             models = [self._refit(m, x, y[:, k]) for k, m in enumerate(models)]

@@ -17,7 +17,8 @@ from heapwright.search.sobol import UNSET_SHARE, level
 
 _TO_UNSET = 0.25  # probability that a change unsets a setting
 _TRIES = 400  # random points drawn by `draw_unseen`
-# Changes tried on one point: with several allocators, most settings belong to another one and have no effect.
+# Changes tried on one point: with several allocators, most settings belong to another one and have
+# no effect.
 _CHANGES = 100
 
 

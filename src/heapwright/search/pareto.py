@@ -49,7 +49,8 @@ def thin_front(costs: Sequence[Costs], members: Sequence[int], keep: int) -> lis
     return sorted(members[i] for i in set(chosen))
 
 
-# A loss weighs three times as much as a gain of its size: users who want a faster program do not expect a larger one.
+# A loss weighs three times as much as a gain of its size: users who want a faster program do not
+# expect a larger one.
 LOSS_WEIGHT = 3.0
 
 

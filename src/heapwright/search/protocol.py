@@ -14,7 +14,8 @@ from typing import Protocol
 
 from heapwright.allocators.space import Point, Space
 
-# Points that a method without generations proposes at once: as many as share a block with one run of the default.
+# Points that a method without generations proposes at once: as many as share a block with one run
+# of the default.
 BATCH = 5
 
 

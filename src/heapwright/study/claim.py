@@ -29,7 +29,8 @@ from heapwright.units import percent, show_budget
 PREDICTED = "Predicted by replays, not proven"
 SEARCH_ONLY = "Nothing is confirmed: this study is a search only, and its picks are its best single evaluations."
 NOTHING = "No proven improvement: keep the default."
-# Metrics that a claim names although they are no objectives, and those that stand for another one of a load.
+# Metrics that a claim names although they are no objectives, and those that stand for another one
+# of a load.
 _ELSEWHERE = ("peak_rss_bytes", "mean_rss_bytes", "p99_ms", "time_per_op_s", "wall_s", "cpu_per_op_s", "cpu_s")
 _MORE_EXACT = {"wall_s": "time_per_op_s", "cpu_s": "cpu_per_op_s"}
 _MIN_HIGHER_RATIO = 1.05  # the whole interval must be at least this high

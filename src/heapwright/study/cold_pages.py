@@ -12,7 +12,8 @@ from heapwright.interleaving.records import StoredRun
 from heapwright.measure.cold_pages import HUGE_BYTES
 from heapwright.study.view import Pick, PickName
 
-# In the description of the machine: whether huge pages were cold, and the measurement as a sentence.
+# In the description of the machine: whether huge pages were cold, and the measurement as a
+# sentence.
 COLD = "huge_pages_cold"
 TOUCH = "huge_page_touch"
 

@@ -57,8 +57,8 @@ from heapwright.study.store import Store
 FLAT = "flat within the noise"
 
 
-# The largest significant p of a signed-rank test: all of eight pairs must agree. A landscape makes two claims, and must
-# be wrong in fewer than one sweep of twenty.
+# The largest significant p of a signed-rank test: all of eight pairs must agree. A landscape makes
+# two claims, and must be wrong in fewer than one sweep of twenty.
 _SHOWN = 0.01
 
 

@@ -260,7 +260,8 @@ def _resume(
         before, now_set = changed_variables(store.meta.environment, environment)
         raise HeapwrightError(f"{path} was measured with {before} in the environment, now it is {now_set}", other)
     options = _with_budget(msgspec.structs.replace(stored, **given), given)
-    # Without the choice: `run` must not start an old one if this study ends before a new one is stored.
+    # Without the choice: `run` must not start an old one if this study ends before a new one is
+    # stored.
     store.update(options=msgspec.to_builtins(options), workload_file=workload.path, choice={})
     if options.budget_s != stored.budget_s:
         store.update(stopped_s=None)  # a new budget has a new deadline

@@ -100,7 +100,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     search_only: bool = False
 
 
-# These may differ when a study resumes: they change its length and its advice, not its measurements.
+# These may differ when a study resumes: they change its length and its advice, not its
+# measurements.
 EXTENSIBLE = ("evaluations", "budget_s", "pairs_max", "replicates", "limits", "prices", "requires")
 
 NOISY_SPREAD = 0.05  # relative spread of the default above which the user is told

@@ -27,8 +27,9 @@ from heapwright.units import percent
 
 MIN_GAIN_BYTES = 1 << 20
 _KINDS = ("memory", "time")
-# A limit of a kind holds for these metrics, and for the objectives of the kind. The others do not say that the program
-# needs more: address space is not memory in use, and faults and system time are a part of CPU time.
+# A limit of a kind holds for these metrics, and for the objectives of the kind. The others do not
+# say that the program needs more: address space is not memory in use, and faults and system time
+# are a part of CPU time.
 _LIMITED_BY_KIND = (
     *("peak_rss_bytes", "mean_rss_bytes", "p95_rss_bytes", "final_rss_bytes", "idle_rss_bytes"),
     *("peak_pss_bytes", "mean_pss_bytes", "wall_s", "cpu_s", "time_per_op_s", "cpu_per_op_s"),

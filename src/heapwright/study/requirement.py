@@ -36,8 +36,8 @@ _UNITS = {
     "1/s": {"": 1.0, "/s": 1.0},
 }
 _MIN_EXCESS = 0.05  # log ratio at which the search sees any break of an absolute bound, however small
-# Log ratio at which the search sees the break of a bound that has no finite ratio (a value, a default or a bound of 0),
-# and the largest excess over one limit (`Policy.excess`).
+# Log ratio at which the search sees the break of a bound that has no finite ratio (a value, a
+# default or a bound of 0), and the largest excess over one limit (`Policy.excess`).
 MAX_EXCESS = 1.0
 
 

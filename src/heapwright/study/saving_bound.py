@@ -39,15 +39,17 @@ if TYPE_CHECKING:
 
 MIN_WORTHWHILE_SHARE = 0.03  # a smaller share is not worth a search
 MAX_UNSURE_SHARE = 0.25  # if more of the peak than this share may not be malloc's, no bound on memory is given
-# Seconds for a call of malloc: glibc takes 10 to 20 ns with a block in its caches, and a cache miss takes some 100 ns.
+# Seconds for a call of malloc: glibc takes 10 to 20 ns with a block in its caches, and a cache miss
+# takes some 100 ns.
 CALL_S = 50e-9
 BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
-# The share of user time that another placement of blocks may save, by anonymous memory: up to the size of a
-# second-level cache, up to the reach of a second-level TLB of 2,048 pages, and above. Huge pages save half of the time
-# of a program that reads 200 MiB at random, and a tenth of the time of xz, which has 30 MiB.
+# The share of user time that another placement of blocks may save, by anonymous memory: up to the
+# size of a second-level cache, up to the reach of a second-level TLB of 2,048 pages, and above.
+# Huge pages save half of the time of a program that reads 200 MiB at random, and a tenth of the
+# time of xz, which has 30 MiB.
 LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55))
-# Bytes by which the peaks of equal runs may differ: the kernel sums the resident pages of each core in batches, and
-# maps a varying number of library pages around each fault.
+# Bytes by which the peaks of equal runs may differ: the kernel sums the resident pages of each core
+# in batches, and maps a varying number of library pages around each fault.
 PEAK_JITTER_BYTES = 128 << 10
 CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
 _MIN_TREE_SHARE = 0.5  # share of a tree's memory

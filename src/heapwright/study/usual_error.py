@@ -69,10 +69,11 @@ USUAL: tuple[UsualError, ...] = (
 _NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "samples", "model": "models"}
 
 
-# Half of the 95 % interval of a predicted change of resident memory, in per cent of the program's memory: the largest
-# error of any program that was compared (tools/prediction_errors.py). Keys: the kind of the recording; whether the
-# program has several threads or is one of several processes; whether the change is by settings of the malloc that it
-# was recorded on, and not by another malloc.
+# Half of the 95 % interval of a predicted change of resident memory, in per cent of the program's
+# memory: the largest error of any program that was compared (tools/prediction_errors.py). Keys: the
+# kind of the recording; whether the program has several threads or is one of several processes;
+# whether the change is by settings of the malloc that it was recorded on, and not by another
+# malloc.
 HALF_WIDTHS: dict[tuple[RecordingKind, bool, bool], float] = {
     ("complete", False, True): 13,
     ("complete", False, False): 13,

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from heapwright.trace.info import Info
     from heapwright.trace.replay import ReadyTrace, ReplayRun
 
-# Proportional memory of a replay is its resident memory (`ReplayRun.metrics`), so its base would mean nothing.
+# Proportional memory of a replay is its resident memory (`ReplayRun.metrics`), so its base would
+# mean nothing.
 PREDICTED: tuple[str, ...] = tuple(
     m.key for m in METRICS.values() if m.kind == "memory" and m.replayable and not m.proportional
 )
 
 PEAK = "peak_rss_bytes"
-# `replay --base` warns of a larger error. The slack is for the recorder, stacks, and readings beside the peak.
+# `replay --base` warns of a larger error. The slack is for the recorder, stacks, and readings
+# beside the peak.
 MISSED = 0.03
 SLACK_BYTES = 512 << 10
 
@@ -62,7 +64,8 @@ def read_measured(path: Path) -> ProgramMeasurement:
         UsageError: the file cannot be read, is no such JSON, or has several inputs.
     """
     try:
-        # Not msgspec's decoder: words that are not UTF-8 are stored as lone surrogates, which it refuses.
+        # Not msgspec's decoder: words that are not UTF-8 are stored as lone surrogates, which it
+        # refuses.
         measured = msgspec.convert(json.loads(path.read_bytes()), type=ProgramMeasurement)
     except OSError as error:
         raise UsageError(f"--base {path} cannot be read: {error.strerror}") from None

@@ -40,8 +40,8 @@ def run_command(
         stdin: None for our own.
         folder: of raw files: wait also for the processes that record there. None: for the command alone.
     """
-    # Keep signals that come before the command has started, and send them then. So no signal can end us and leave the
-    # command running.
+    # Keep signals that come before the command has started, and send them then. So no signal can
+    # end us and leave the command running.
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
     late: list[int] = []

@@ -38,8 +38,8 @@ from heapwright.workload.model import Input
 _SINGLE_CONFIDENCE = 0.98
 _JOINT_CONFIDENCE = 0.95
 _CONFIDENCE = 0.8  # one-sided, that the removal of several settings keeps the gain
-# The removal may cost this part of an objective's own gain or, because a loss weighs more than a gain (`LOSS_WEIGHT`),
-# a smaller part of the largest gain.
+# The removal may cost this part of an objective's own gain or, because a loss weighs more than a
+# gain (`LOSS_WEIGHT`), a smaller part of the largest gain.
 _MAX_LOST_SHARE = 1 / 3
 
 
@@ -77,7 +77,8 @@ def minify(
         return config, True
     settings = dict(config.settings)
     removals = {key: make_config({k: v for k, v in settings.items() if k != key}) for key in settings}
-    # The user's own environment may set a value already: a removal that changes no variable needs no measurement.
+    # The user's own environment may set a value already: a removal that changes no variable needs
+    # no measurement.
     variants = {key: smaller for key, smaller in removals.items() if smaller.id != config.id}
     rounds = MINIFY_ROUNDS
     while rounds > 1 and blocks.budget.over(seconds_for(config, blocks, inputs, rounds)):

@@ -236,7 +236,8 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
         session.store.update(too_short=needs | found)
 
     method = session.store.meta.method.get("name", options.method)  # 'auto' may have chosen a grid
-    # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may be that small).
+    # Nothing can be claimed if picks could not be confirmed, or if too few settings ran (a grid may
+    # be that small).
     too_short = session.budget.limited and ((rows is None and bool(final)) or not searched)
     few = rows is None and 0 < searched < opt.ENOUGH_EVALUATIONS and method != "grid"
     session.store.update(too_short=None)

@@ -71,7 +71,8 @@ def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
     plan = _expected(session, _needs(session, Phase.ALLOCATORS))
     if session.recordings is None and not plan.proof:
         plan = _plan_with_prefixes(session, first, plan)
-    # A prediction of recordings takes the whole study; where malloc is not searched, there is nothing to replay.
+    # A prediction of recordings takes the whole study; where malloc is not searched, there is
+    # nothing to replay.
     if session.recordings is not None or session.store.meta.managed.get("reach") == "none":
         plan = replace(plan, predicts=False)
     if plan.predicts and not plan.proof and (why := _why_no_prediction(session)):
@@ -112,7 +113,8 @@ def _plan_with_prefixes(session: Session, first: Sequence[StoredRun], plan: Stud
     session.blocks.typical = TypicalCost()
     session.blocks.typical.add(prefix.seconds)
     session.options = msgspec.structs.replace(options, objectives=objectives)
-    # Without a whole run at the end nothing is claimed (`with_objection`): keep its time before that of other stages.
+    # Without a whole run at the end nothing is claimed (`with_objection`): keep its time before
+    # that of other stages.
     for session.whole_s in (whole_s, 0.0):
         shorter = _expected(session, _needs(session, Phase.ALLOCATORS))
         if shorter.proof:

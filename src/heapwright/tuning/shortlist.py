@@ -65,8 +65,8 @@ def measure_again(
         again += blocks.measure_all(Phase.SHORTLIST, first + number, [group], inputs)
         fresh = gather(again, configs, default.id)
         costs_of = _costs(gather(runs, configs, default.id) | fresh, aims)
-    # If time ran out, a candidate with only its search run may look better than all that were measured again. It must
-    # not exclude them: it was selected for its luck.
+    # If time ran out, a candidate with only its search run may look better than all that were
+    # measured again. It must not exclude them: it was selected for its luck.
     sure = [(c, costs) for c, costs in costs_of if _rounds_of(c, again, inputs)]
     return _front(sure) or _front(costs_of)
 

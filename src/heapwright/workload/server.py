@@ -208,7 +208,8 @@ def _run_load(
         if load.trouble:
             thread.join(_GRACE_S)  # if the server has crashed, the meter is about to end
         last = number == len(server.phases) and server.idle == 0 and not load.trouble
-        # The last load may end the server as its last act. A server that is gone earlier was not loaded to the end.
+        # The last load may end the server as its last act. A server that is gone earlier was not
+        # loaded to the end.
         grace_s = _GRACE_S if last and phase.load else 0.0
         if thread.ended_at <= time.monotonic() - grace_s:
             load.trouble = ENDED_UNDER_LOAD

@@ -37,7 +37,8 @@ def start_verb(words: Sequence[str], **how: Any) -> subprocess.Popen[str]:
     Returns:
         Its process, in a session of its own: Ctrl-C at the terminal does not reach it, so the caller interrupts it.
     """
-    # -P: a file such as json.py in the current folder must not take the place of Python's own module.
+    # -P: a file such as json.py in the current folder must not take the place of Python's own
+    # module.
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _TIED, str(os.getpid()), *words],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True, **how,

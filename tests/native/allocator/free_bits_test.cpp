@@ -38,7 +38,8 @@ class FreeBitsTest : public testing::Test {
     std::ranges::sort(blocks);
     return blocks;
   }
-  // The same, but the first block is free, in the list of the superblock, which is queued and not current.
+  // The same, but the first block is free, in the list of the superblock, which is queued and not
+  // current.
   std::vector<Block*> queued_superblock(std::size_t bytes) {
     auto blocks = superblock_of_blocks(bytes);
     superblock_of_blocks(bytes);

@@ -1,4 +1,5 @@
-// Tests the bounds of a heap's depot: the rules of Heap::store_list, make_room and empty_own_or_idle_depot.
+// Tests the bounds of a heap's depot: the rules of Heap::store_list, make_room and
+// empty_own_or_idle_depot.
 #include <algorithm>
 #include <random>
 #include <vector>

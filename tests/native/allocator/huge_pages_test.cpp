@@ -1,5 +1,5 @@
-// Tests huge pages with `auto` on the kernel here: which parts of a region get them, and that they cost
-// no more memory than huge_pages.h promises.
+// Tests huge pages with `auto` on the kernel here: which parts of a region get them, and that they
+// cost no more memory than huge_pages.h promises.
 #include "core/huge_pages.h"
 
 #include <sys/prctl.h>
@@ -22,8 +22,8 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20U;
 constexpr std::uint8_t kClass = 7;
 
-// Whether a process that asks for huge pages gets them, and they have the size of a half. With pages of 16 KiB they
-// have 32 MiB.
+// Whether a process that asks for huge pages gets them, and they have the size of a half. With
+// pages of 16 KiB they have 32 MiB.
 bool system_has_huge_pages() {
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
   std::string line;

@@ -32,8 +32,8 @@ TEST(Platform, NothingMappedIsReplaced) {
   unmap(here, page_size());
 }
 
-// Linux before 5.18 purges no memory that is locked, nor does qemu's user emulation: there it is only
-// overwritten.
+// Linux before 5.18 purges no memory that is locked, nor does qemu's user emulation: there it is
+// only overwritten.
 TEST(Platform, PurgedMemoryReadsAsZeroThoughItIsLocked) {
   constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED, which older C libraries do not know
   auto* const here = static_cast<char*>(map(page_size()));

@@ -94,9 +94,9 @@ inline Judged judge(const std::vector<trace::Event>& events) {
   return found;
 }
 
-// Returns the trace of a program in phases. Each phase builds up blocks, allocates and frees others,
-// and frees a part of the first. Some grow by realloc, a few are large, other threads free some.
-// `phases`: their number; `threads`: how many allocate; both with `seed` fix the trace.
+// Returns the trace of a program in phases. Each phase builds up blocks, allocates and frees
+// others, and frees a part of the first. Some grow by realloc, a few are large, other threads free
+// some. `phases`: their number; `threads`: how many allocate; both with `seed` fix the trace.
 inline std::vector<trace::Event> workload(std::uint64_t seed, std::size_t phases = 4,
                                           std::uint32_t threads = 1) {
   std::mt19937_64 random(seed);

@@ -70,7 +70,8 @@ TEST(ChosenObjects, ACounterThatIsFullKeepsItsBit) {
   EXPECT_FALSE(table->remove(address(kBit, 0), object));
 }
 
-// Threads add and remove objects that have the same bits: none of them may clear the bit of another.
+// Threads add and remove objects that have the same bits: none of them may clear the bit of
+// another.
 TEST(ChosenObjects, HaveTheirBitWhileOtherThreadsClearIt) {
   const auto table = empty_table();
   std::atomic<std::uint64_t> missed = 0;

@@ -1,4 +1,5 @@
-// Tests that the decoder reads all records of the encoder: random records of every width, from many seeds.
+// Tests that the decoder reads all records of the encoder: random records of every width, from many
+// seeds.
 #include "recorder/encoder.h"
 
 #include <gtest/gtest.h>
@@ -31,8 +32,8 @@ bool has_address(Other other) {
   return other == Other::kLive || other == Other::kUsableSize || other == Other::kInternalBlock;
 }
 
-// Writes a random record and returns the record that the decoder should return. It leaves out prefixes that the
-// encoder adds.
+// Writes a random record and returns the record that the decoder should return. It leaves out
+// prefixes that the encoder adds.
 Record put_random(Stream& stream, Random& random, std::uint64_t& now, std::uint64_t& last) {
   Record record;
   now += random.wide(random.below(50) == 0 ? 48 : 9);

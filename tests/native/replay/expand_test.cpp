@@ -167,8 +167,8 @@ TEST_F(Expand, ClockFollowsRecordedTimes) {
   EXPECT_GE(model.clock_steps, 990U);
 }
 
-// A thread that has ended gives its caches back before the next event of another thread, if there is
-// time in between.
+// A thread that has ended gives its caches back before the next event of another thread, if there
+// is time in between.
 TEST_F(Expand, EndedThreadIsJoinedBeforeALaterEvent) {
   std::vector<Event> events;
   const auto add = [&events](Kind kind, std::uint32_t thread, std::uint64_t time, std::uint64_t object) {
@@ -190,8 +190,8 @@ TEST_F(Expand, EndedThreadIsJoinedBeforeALaterEvent) {
   EXPECT_EQ(model.joins_before_last_call, 1U);
 }
 
-// libc allocates memory for a new thread in the thread that creates it. So the creator starts it, at
-// the place where the program did.
+// libc allocates memory for a new thread in the thread that creates it. So the creator starts it,
+// at the place where the program did.
 TEST_F(Expand, ThreadsAreStartedByTheirCreator) {
   std::vector<Event> events;
   const auto add = [&events](Kind kind, std::uint32_t thread, std::uint64_t object, std::uint64_t value) {

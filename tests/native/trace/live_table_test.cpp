@@ -31,7 +31,8 @@ TEST(LiveTable, IsAMap) {
   table.each([&](std::uint64_t id, std::uint64_t value) { EXPECT_EQ(shadow.at(id), value); });
 }
 
-// Counts its moves. An erase moves each later cell of its run, so the count shows how long the runs are.
+// Counts its moves. An erase moves each later cell of its run, so the count shows how long the runs
+// are.
 struct Counted {
   Counted() = default;
   Counted(Counted&&) noexcept { ++moves; }
@@ -42,7 +43,8 @@ struct Counted {
   static inline std::uint64_t moves = 0;
 };
 
-// Returns the number of moves for each of 20,000 ids that are inserted and then erased in the same order.
+// Returns the number of moves for each of 20,000 ids that are inserted and then erased in the same
+// order.
 double moves_of(std::uint64_t (*id)(std::uint64_t)) {
   constexpr std::uint64_t kIds = 20'000;
   LiveTable<Counted> table;
@@ -58,7 +60,8 @@ double moves_of(std::uint64_t (*id)(std::uint64_t)) {
 }
 
 TEST(LiveTable, IdsCannotBeChosenToMeet) {
-  // Ids that would collide if the factor were known; then ids that differ only in upper bits, or only in lower ones.
+  // Ids that would collide if the factor were known; then ids that differ only in upper bits, or
+  // only in lower ones.
   EXPECT_LT(moves_of([](std::uint64_t i) { return (i << 40 | 7) * 0xF1DE83E19937733D << 5; }), 30);
   EXPECT_LT(moves_of([](std::uint64_t i) { return i << 44; }), 30);
   EXPECT_LT(moves_of([](std::uint64_t i) { return i << 24; }), 30);

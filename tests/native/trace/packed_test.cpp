@@ -1,4 +1,5 @@
-// Tests the packed form: written events are read back, and a damaged file is read as far as it is valid.
+// Tests the packed form: written events are read back, and a damaged file is read as far as it is
+// valid.
 #include "trace/packed.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Fuzzes packing, statistics, models and replays with arbitrary valid traces. Unpacking gives the same events.
-// Statistics and the fitted model agree. The replayer's operations can be played in any order that the threads may
-// take.
+// Fuzzes packing, statistics, models and replays with arbitrary valid traces. Unpacking gives the
+// same events. Statistics and the fitted model agree. The replayer's operations can be played in
+// any order that the threads may take.
 #include "../../native/replay/ops_model.h"
 #include "imagine.h"
 #include "model/fit.h"

@@ -1,4 +1,5 @@
-// Feeds files to a harness without libFuzzer: HARNESS FILE|FOLDER… A folder's files come in the order of their names.
+// Feeds files to a harness without libFuzzer: HARNESS FILE|FOLDER… A folder's files come in the
+// order of their names.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

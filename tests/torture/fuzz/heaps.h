@@ -1,15 +1,17 @@
-// Interprets a byte string as operations on the heaps of a process, and checks them against a shadow of the live
-// blocks.
+// Interprets a byte string as operations on the heaps of a process, and checks them against a
+// shadow of the live blocks.
 //
-// There are up to four heaps over one pool, as four threads would have them. One thread drives all heaps, one
-// operation at a time, so an input always gives the same history. Blocks move from heap to heap and come back as
-// remote frees. Threads end and others get their heaps. The process starts its second thread midway (exgen), forks,
-// reaches its limit, waits. (tests/native/allocator/remote_model_test.cpp and the thread tests check the orders of
-// steps within an operation.)
+// There are up to four heaps over one pool, as four threads would have them. One thread drives all
+// heaps, one operation at a time, so an input always gives the same history. Blocks move from heap
+// to heap and come back as remote frees. Threads end and others get their heaps. The process starts
+// its second thread midway (exgen), forks, reaches its limit, waits.
+// (tests/native/allocator/remote_model_test.cpp and the thread tests check the orders of steps
+// within an operation.)
 //
-// Checked at every step: a block is aligned, overlaps no other block and is as large as requested. It keeps its
-// contents until it is freed, and is zero after calloc. No correct operation is reported as a fault. A refused
-// request changes nothing. At the end, when all blocks are freed and all threads have ended, no memory is in use.
+// Checked at every step: a block is aligned, overlaps no other block and is as large as requested.
+// It keeps its contents until it is freed, and is zero after calloc. No correct operation is
+// reported as a fault. A refused request changes nothing. At the end, when all blocks are freed and
+// all threads have ended, no memory is in use.
 //
 //   first byte   bit 0: hardened; bit 1: limit of 24 MiB; bit 2: keep_bytes is 0
 //   then         operations: a byte (low 5 bits: the kind; high 3 bits: the heap, modulo their number) and its
@@ -63,8 +65,8 @@ class Heaps {
   }
 
   void run(Input in) {
-    // Reserve the region before the limit can keep it from growing in place. Then its end is known, and abandon()
-    // can unmap it.
+    // Reserve the region before the limit can keep it from growing in place. Then its end is known,
+    // and abandon() can unmap it.
     take(1, *heaps_[0]);
     give(blocks_.begin(), *heaps_[0]);
     while (!in.empty()) {

@@ -1,7 +1,9 @@
-// Helpers of the harnesses: read a fuzzer's bytes as choices or as a file with a path, and report a broken promise.
+// Helpers of the harnesses: read a fuzzer's bytes as choices or as a file with a path, and report a
+// broken promise.
 //
-// A harness is one `LLVMFuzzerTestOneInput`. clang links it with libFuzzer. Other compilers link it with feed.cpp,
-// whose `main` feeds it files. So every `make test` runs the corpora, with all inputs that ever broke something.
+// A harness is one `LLVMFuzzerTestOneInput`. clang links it with libFuzzer. Other compilers link it
+// with feed.cpp, whose `main` feeds it files. So every `make test` runs the corpora, with all
+// inputs that ever broke something.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,7 +19,8 @@
 
 namespace heapwright::fuzz {
 
-// Prints one line on a broken promise and aborts. Sanitizers and libFuzzer save the input of an abort.
+// Prints one line on a broken promise and aborts. Sanitizers and libFuzzer save the input of an
+// abort.
 //
 //   what        the promise
 //   file, line  its place in the source

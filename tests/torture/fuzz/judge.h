@@ -1,6 +1,6 @@
-// Checks the promises of every reader on its events (trace/event.h). Objects are numbered in order of allocation
-// and are alive when they are used. Threads are numbered in order of appearance. Times never decrease within a
-// thread.
+// Checks the promises of every reader on its events (trace/event.h). Objects are numbered in order
+// of allocation and are alive when they are used. Threads are numbered in order of appearance.
+// Times never decrease within a thread.
 #pragma once
 
 #include <algorithm>

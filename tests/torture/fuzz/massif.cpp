@@ -1,4 +1,5 @@
-// Fuzzes Massif's rules with any mapping calls, against a page-by-page count, and the parser of /proc/PID/statm.
+// Fuzzes Massif's rules with any mapping calls, against a page-by-page count, and the parser of
+// /proc/PID/statm.
 #include "meter/massif.h"
 
 #include <fcntl.h>

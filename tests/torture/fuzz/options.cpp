@@ -1,5 +1,5 @@
-// Fuzzes the options of exgen and reaper, and the meter's command line. Each option is accepted or named in an
-// error, and options that are not set keep their defaults.
+// Fuzzes the options of exgen and reaper, and the meter's command line. Each option is accepted or
+// named in an error, and options that are not set keep their defaults.
 #include "core/options.h"
 
 #include <getopt.h>

@@ -1,4 +1,5 @@
-// Fuzzes the reader of packed traces: events stay within their bounds, and every tool that reads a trace terminates.
+// Fuzzes the reader of packed traces: events stay within their bounds, and every tool that reads a
+// trace terminates.
 #include "trace/packed.h"
 
 #include "model/fit.h"
@@ -13,8 +14,8 @@ namespace {
 
 using namespace heapwright;
 
-// Counts the events, and checks threads and object numbers. A reader of packed traces does not promise that a freed
-// or resized object is alive, and no tool relies on that.
+// Counts the events, and checks threads and object numbers. A reader of packed traces does not
+// promise that a freed or resized object is alive, and no tool relies on that.
 std::uint64_t count(trace::EventSource& source) {
   std::uint64_t events = 0;
   std::uint64_t made = 0;

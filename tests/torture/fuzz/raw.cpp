@@ -1,5 +1,5 @@
-// Fuzzes the reader of the recorder's raw file: its events satisfy the rules of a trace (judge.h), and packing
-// succeeds.
+// Fuzzes the reader of the recorder's raw file: its events satisfy the rules of a trace (judge.h),
+// and packing succeeds.
 #include "judge.h"
 #include "raw_file.h"
 #include "trace/packed.h"

@@ -1,4 +1,5 @@
-// Makes a raw recording of a fuzzer's bytes: its header and its blocks are where a reader looks for them.
+// Makes a raw recording of a fuzzer's bytes: its header and its blocks are where a reader looks for
+// them.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,8 @@
 
 namespace heapwright::fuzz {
 
-// Makes a raw file of an input. Header and blocks have 64 KiB each, mostly zeroes, so an input holds only their
-// first bytes:
+// Makes a raw file of an input. Header and blocks have 64 KiB each, mostly zeroes, so an input
+// holds only their first bytes:
 //   the length of the header's part (2 bytes) and that part, then for each block a length (2 bytes) and its part
 inline std::string unfold(Input in) {
   std::string file;

@@ -1,5 +1,5 @@
-// Fuzzes the reader of models (JSON): a model is refused, or gives a valid trace whose memory is about as
-// predicted. The first byte of the input chooses the scales.
+// Fuzzes the reader of models (JSON): a model is refused, or gives a valid trace whose memory is
+// about as predicted. The first byte of the input chooses the scales.
 #include "model/synth.h"
 
 #include "judge.h"

@@ -1,5 +1,5 @@
-// Tests that threads free blocks to a heap's lists while its thread takes, counts and at last closes
-// them: no block may be lost or be in two places. For ThreadSanitizer above all.
+// Tests that threads free blocks to a heap's lists while its thread takes, counts and at last
+// closes them: no block may be lost or be in two places. For ThreadSanitizer above all.
 #include <gtest/gtest.h>
 
 #include <algorithm>

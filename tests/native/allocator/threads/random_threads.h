@@ -1,13 +1,13 @@
 // Runs random operations of real threads on an allocator that is linked with hidden names, for the
-// sanitizers. A seed fixes the operations of each thread, but not the order between threads. Threads
-// pass blocks to each other, singly and in lists; threads end and others start; the process forks
-// meanwhile; some requests are too large for the memory.
+// sanitizers. A seed fixes the operations of each thread, but not the order between threads.
+// Threads pass blocks to each other, singly and in lists; threads end and others start; the process
+// forks meanwhile; some requests are too large for the memory.
 //
 // Every block holds its own byte at both ends. The tests compare it when the block changes hands,
 // moves or is freed. There is no lock and no table over all threads: either would order them, and
-// ThreadSanitizer would not see races in the allocator. So only its bytes show that two threads have
-// the same block. (tests/programs/allocator_fuzz.cpp knows the address of every block and runs under
-// any malloc, but not under a sanitizer; tests/torture/fuzz/heaps.h has one thread, driven by
+// ThreadSanitizer would not see races in the allocator. So only its bytes show that two threads
+// have the same block. (tests/programs/allocator_fuzz.cpp knows the address of every block and runs
+// under any malloc, but not under a sanitizer; tests/torture/fuzz/heaps.h has one thread, driven by
 // coverage.)
 //
 //   HEAPWRIGHT_FUZZ_SECONDS   run for this time, with seeds from the clock, instead of one play

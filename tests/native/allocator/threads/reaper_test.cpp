@@ -179,8 +179,8 @@ TEST(ReaperThreads, WorkersThatStayAndMeetAtBarriers) {
   expect_empty(market);
 }
 
-// Each thread frees bursts that outgrow what its depot keeps to itself, and sleeps. Others that need
-// memory, or trim, empty its depot meanwhile.
+// Each thread frees bursts that outgrow what its depot keeps to itself, and sleeps. Others that
+// need memory, or trim, empty its depot meanwhile.
 TEST(ReaperThreads, OthersEmptyTheDepotsOfThreadsThatSleep) {
   constexpr unsigned kThreads = 4;
   constexpr int kRounds = 12;

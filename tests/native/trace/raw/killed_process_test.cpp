@@ -1,5 +1,5 @@
-// Tests the reader with processes that could not record their end: the time of the end, the loss, and
-// the touched part of large blocks.
+// Tests the reader with processes that could not record their end: the time of the end, the loss,
+// and the touched part of large blocks.
 #include <gtest/gtest.h>
 
 #include <utility>
