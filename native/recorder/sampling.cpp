@@ -279,7 +279,8 @@ void on_possible_free(ThreadState& self, Tag kind, const void* block) {
 
 namespace {
 
-thread_local constinit SampleThread before_fork;
+// As all our variables of threads: the loader has no part in a read of it, and allocates nothing.
+[[gnu::tls_model("initial-exec")]] thread_local constinit SampleThread before_fork;
 
 // Before a fork: sets the counts of this thread to zero. Requests of other fork handlers in the
 // child are then the child's, whether they run before ours or after.

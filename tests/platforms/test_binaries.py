@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
+from tests import needs
 from tests.platforms.conftest import LIBRARIES, Platform
 
 PROGRAMS = ("heapwright-meter", "heapwright-trace", "heapwright-diagnose")
@@ -63,6 +65,38 @@ def test_allocators_are_initialised_first_and_stay(built: Platform) -> None:
         assert flags & (initfirst | nodelete) == initfirst | nodelete, name
 
 
+def test_no_library_asks_the_loader_where_a_thread_s_variable_is(built: Platform) -> None:
+    """glibc's loader may allocate then, in the middle of a call of malloc or of a fork."""
+    dynamic = {"EM_X86_64": {16, 36}, "EM_AARCH64": {1028, 1031}}  # DTPMOD and TLSDESC
+    for name in OURS:
+        with (built.folder / name).open("rb") as file:
+            elf = ELFFile(file)
+            sections: list[Any] = [each for each in elf.iter_sections() if each["sh_type"] == "SHT_RELA"]
+            kinds = {relocation["r_info_type"] for each in sections for relocation in each.iter_relocations()}
+            assert kinds & dynamic[elf["e_machine"]] == set(), name
+
+
 def test_the_files_of_a_platform_are_a_few_megabytes(built: Platform) -> None:
     total = sum(file.stat().st_size for file in built.folder.rglob("*") if file.is_file())
     assert total < 16 << 20
+
+
+def test_cmake_finds_the_archives_in_the_folder(built: Platform, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(finds NONE)\nfind_package(heapwright REQUIRED)\n"
+        "foreach(name exgen reaper)\nforeach(kind LOCATION_NOCONFIG LOCATION_RELEASE LOCATION_NONE)\n"
+        "get_target_property(path heapwright::${name} IMPORTED_${kind})\nif(path)\nmessage(STATUS found=${path})\n"
+        "endif()\nendforeach()\nendforeach()\n"
+    )
+    words: list[str | Path] = [
+        needs.command("cmake"),
+        "-S",
+        tmp_path,
+        "-B",
+        tmp_path / "build",
+        f"-Dheapwright_ROOT={built.folder}",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"found=(.*)$", done.stdout, re.MULTILINE)
+    assert found == [str(built.folder / f"lib/lib{name}.a") for name in ("exgen", "reaper")]

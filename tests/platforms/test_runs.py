@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.platforms.conftest import LIBRARIES, Platform
 
 CASES = re.compile(r"ok (\d+)\n")
@@ -70,3 +71,37 @@ def test_the_cases_are_recorded_and_replayed(runnable: Platform, compiled: Calla
     told = json.loads(report.read_text())
     assert told["events"] == told["events_expected"]
     assert told["events"] >= counts["allocations"]
+
+
+def sampled(platform: Platform, folder: Path, *command: str | Path) -> list[int]:
+    """Samples a program without a bound of cost; returns the requests of each of its processes, the most first."""
+    folder.mkdir()
+    env = {"HEAPWRIGHT_RECORD": str(folder), "HEAPWRIGHT_RECORD_SAMPLE": "16", "HEAPWRIGHT_RECORD_MAX_COST": "0"}
+    done = platform.run(*command, preload=platform.library("heapwright-sample"), env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = []
+    for raw in folder.glob("*.raw"):
+        dumped = platform.run(platform.folder / "heapwright-trace", "dump", raw)
+        assert dumped.returncode == 0, dumped.stderr
+        found.append(sum(int(ticks) for ticks in re.findall(r" ticks (\d+)$", dumped.stdout, re.MULTILINE)))
+    return sorted(found, reverse=True)
+
+
+def test_a_sample_has_the_requests_of_each_forked_process(
+    runnable: Platform, compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    if runnable.foreign:
+        needs.machine_cannot("emulate MADV_WIPEONFORK, by which the recorder notices a fork")
+    requests = sampled(runnable, tmp_path / "raw", compiled(runnable, "record_forks"), "400000", "0", "3", "20000")
+    assert len(requests) == 4
+    assert all(abs(found - made) < 1000 for found, made in zip(requests, (400_000, *[20_000] * 3), strict=True))
+
+
+def test_a_sample_has_the_requests_of_threads_that_end(
+    runnable: Platform, compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    (found,) = sampled(runnable, tmp_path / "raw", compiled(runnable, "record_frees"), "100000")
+    made = 100_000 + 3000 * (200 + 32)
+    # Requests after the last object of the sample are not known. The C library allocates a little
+    # for each thread.
+    assert -1000 < found - made < 20_000
