@@ -19,6 +19,7 @@ std::uint64_t begins[kClocks];  // NOLINT(modernize-avoid-c-arrays)
 std::atomic<std::uint64_t> passed{0};
 bool begun = false;
 bool paced = false;
+double slowdown = 1.0;
 
 constexpr bool counts_real_time(clockid_t clock) {
   return clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_RAW ||
@@ -33,17 +34,19 @@ std::uint64_t replayed_clock(clockid_t clock) {
 
 }  // namespace
 
-void begin_clock(bool real_pace) {
+void begin_clock(bool real_pace, double times) {
   for (clockid_t clock = 0; clock < kClocks; ++clock) {
     begins[clock] = counts_real_time(clock) ? kernel_clock(clock) : 0;
   }
   paced = real_pace;
+  slowdown = times;
   begun = true;
 }
 
 void set_clock(std::uint64_t recorded) {
+  const auto seen = static_cast<std::uint64_t>(static_cast<double>(recorded) * slowdown);
   if (paced) {
-    const std::uint64_t until = begins[CLOCK_MONOTONIC] + recorded;
+    const std::uint64_t until = begins[CLOCK_MONOTONIC] + seen;
     timespec time{};
     time.tv_sec = static_cast<time_t>(until / kSecond);
     time.tv_nsec = static_cast<long>(until % kSecond);
@@ -51,7 +54,7 @@ void set_clock(std::uint64_t recorded) {
     }
   }
   std::uint64_t before = passed.load(std::memory_order_relaxed);
-  while (before < recorded && !passed.compare_exchange_weak(before, recorded, std::memory_order_relaxed)) {
+  while (before < seen && !passed.compare_exchange_weak(before, seen, std::memory_order_relaxed)) {
   }
 }
 

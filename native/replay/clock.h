@@ -5,9 +5,12 @@
 // therefore defines clock_gettime, gettimeofday and time. Its symbols stand before those of libc,
 // so an allocator that is a shared library calls them.
 //
-//   time that the allocator sees = real time when the replay began + time since the recording began
+//   time that the allocator sees =
+//     real time when the replay began + slowdown * time since the recording began
 //
-// The time stands still between two kClock operations (ops.h). Clocks of CPU time are not changed.
+// The recorded time has no waits for a processor, which the program has on a busy machine, and it
+// has the recorder's time. So the program takes `slowdown` times as long as recorded. The time
+// stands still between two kClock operations (ops.h). Clocks of CPU time are not changed.
 //
 // Not reached: an allocator that reads the processor's tick counter or makes the system call
 // itself; and the waiting of its background threads, which the kernel ends by its own clock.
@@ -21,9 +24,11 @@ namespace heapwright::replay {
 // From now on the allocator sees the time of the recording, which is 0 at this moment.
 //
 // real_pace  set_clock() waits until as much real time has passed
-void begin_clock(bool real_pace);
+// slowdown   the allocator sees this many times the recorded time
+void begin_clock(bool real_pace, double slowdown);
 
-// Sets the time: nanoseconds since the recording began. Does nothing if it is later already.
+// Sets the time: recorded nanoseconds since the recording began. Does nothing if it is later
+// already.
 void set_clock(std::uint64_t recorded);
 
 // Returns nanoseconds of a clock of the kernel.

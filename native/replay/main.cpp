@@ -1,5 +1,5 @@
-// heapwright-replay OPS [--touch none|page|full] [--dry] [--pace real] [--report FILE]: plays a
-// trace with the malloc of this process.
+// heapwright-replay OPS [--touch none|page|full] [--dry] [--pace real] [--slowdown F] [--report
+// FILE]: plays a trace with the malloc of this process.
 //
 // It prints the number of calls, which is always the same. So the output of a replay can be
 // compared like that of any program. Its own measurements go to the report. It uses no library but
@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "clock.h"
@@ -39,6 +40,8 @@ bool parse(int argc, char** argv, Replay& replay, const char*& ops, const char*&
     } else if (std::strcmp(argv[i], "--pace") == 0 && more && std::strcmp(argv[i + 1], "real") == 0) {
       replay.real_pace = true;
       i++;
+    } else if (std::strcmp(argv[i], "--slowdown") == 0 && more) {
+      replay.slowdown = std::strtod(argv[++i], nullptr);
     } else if (std::strcmp(argv[i], "--report") == 0 && more) {
       report = argv[++i];
     } else if (std::strcmp(argv[i], "--touch") == 0 && more) {
@@ -58,7 +61,7 @@ bool parse(int argc, char** argv, Replay& replay, const char*& ops, const char*&
       return false;
     }
   }
-  return ops != nullptr;
+  return ops != nullptr && replay.slowdown > 0.0 && replay.slowdown <= 1e6;
 }
 
 int is_libstdcxx(dl_phdr_info* library, std::size_t, void*) {
@@ -87,7 +90,8 @@ int main(int argc, char** argv) {
   const char* ops = nullptr;
   const char* report = nullptr;
   if (!parse(argc, argv, replay, ops, report)) {
-    return say(2, "usage: OPS [--touch none|page|full] [--dry] [--pace real] [--report FILE]", "");
+    return say(2, "usage: OPS [--touch none|page|full] [--dry] [--pace real] [--slowdown F] [--report FILE]",
+               "");
   }
   replay.file = ::open(ops, O_RDONLY | O_CLOEXEC);
   if (replay.file < 0) {
@@ -103,7 +107,7 @@ int main(int argc, char** argv) {
   replay.has_libstdcxx = ::dl_iterate_phdr(is_libstdcxx, nullptr) != 0;
   const Reading start = read_now(replay, 0);
   const std::uint64_t start_files = heapwright::replay::resident_files(replay);
-  heapwright::replay::begin_clock(replay.real_pace);
+  heapwright::replay::begin_clock(replay.real_pace, replay.slowdown);
   heapwright::replay::play(replay);
   const Reading end = read_now(replay, replay.header.last_stretch);
 

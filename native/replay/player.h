@@ -51,6 +51,7 @@ struct Replay {
   int statm = -1;
   bool dry = false;            // make no call and touch nothing, to measure the cost of the replayer itself
   bool real_pace = false;      // make the calls at the recorded times
+  double slowdown = 1.0;       // the allocator sees this many times the recorded time (clock.h)
   bool has_libstdcxx = false;  // in this process, which has therefore allocated what it needs
   Touch touch = Touch::kPage;
   std::size_t page = 0;  // bytes, of this machine

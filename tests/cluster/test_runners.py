@@ -15,7 +15,7 @@ import pytest
 
 from heapwright.cluster.dask_runner import DaskMachines
 from heapwright.cluster.settings import Settings
-from heapwright.cluster.transport import needs_of
+from heapwright.cluster.transport import needs_of, replays_recipe, restore
 from heapwright.cluster.worker_pool import WorkerPool
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.replays import Replays
@@ -179,6 +179,15 @@ def test_replays_and_their_traces(
         caches = list(request.getfixturevalue("shared_farm").cache.glob("*.hwt"))
         assert [p.read_bytes() == trace.read_bytes() for p in caches] == [True]
         assert not list(caches[0].parent.glob(".*"))
+
+
+def test_replays_on_another_machine_take_the_programs_pace(trace: Path, tmp_path: Path) -> None:
+    workload = Workload(WorkloadFile(command=["sh"]), tmp_path, (ONE,))
+    with Replays(workload, {"one": trace}, MeterOptions(), program_s={"one": 3.0}) as replays:
+        recipe, _ = replays_recipe(replays, needs_of(workload, [], tmp_path), None)
+    restored = restore(recipe, tmp_path)
+    assert isinstance(restored, Replays)
+    assert restored.program_s == {"one": 3.0}
 
 
 def test_one_block_at_a_time_on_a_machine_where_time_counts(machines: Machines, tmp_path: Path) -> None:

@@ -132,7 +132,13 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
 
     def put(world: World) -> None:
         class FakeReplays:
-            def __init__(self, _workload: Workload, _traces: Mapping[str, Path], _options: MeterOptions) -> None:
+            def __init__(
+                self,
+                _workload: Workload,
+                _traces: Mapping[str, Path],
+                _options: MeterOptions,
+                program_s: Mapping[str, float] | None = None,
+            ) -> None:
                 pass
 
             def __enter__(self) -> FakeReplays:

@@ -20,7 +20,7 @@ from heapwright.study.options import FRESH_REPLAYS
 from heapwright.trace.record import nothing_recorded
 from heapwright.tuning import proxy, replay_search
 from heapwright.workload.execute import Outcome
-from heapwright.workload.model import Input
+from heapwright.workload.model import Input, Server, Workload, WorkloadFile
 from tests.trace.test_pack import parse
 
 from ..allocators.spaces import number
@@ -62,6 +62,15 @@ def test_a_recording_must_account_for_the_programs_heap(tmp_path: Path) -> None:
     assert why(400_000, 16e6, 16e6) == "", "a trace that holds more than was said"
     assert why(400_000, 80e6, 80e6, small) != ""
     assert proxy.unaccounted({"default": {"events": 1}}, {}, {("default", "peak_rss_bytes"): 1e9}) == "", "an old study"
+
+
+def test_replays_take_the_programs_pace_only_if_its_process_is_the_whole_run(tmp_path: Path) -> None:
+    recorded = {"alone": {"processes": 1}, "several": {"processes": 2}, "old": {}}
+    program = {(name, "wall_s"): 3.0 for name in recorded}
+    plain = Workload(WorkloadFile(command=["prog"]), tmp_path, ())
+    assert proxy.program_seconds(plain, recorded, program) == {"alone": 3.0}
+    server = Workload(WorkloadFile(command=["prog"], server=Server(load=["load"])), tmp_path, ())
+    assert proxy.program_seconds(server, recorded, program) == {}
 
 
 @pytest.mark.parametrize("mallocs", [True, False])

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from heapwright.interleaving.replays import Replays
+from heapwright.measure.meter import MeterOptions
+from heapwright.workload.model import Input, Workload, WorkloadFile
 from tests.trace.test_pack import parse
 from tests.trace.test_replay import replay
 
@@ -44,3 +49,18 @@ def test_time_of_threads_does_not_go_back(program: Callable[..., Path], tmp_path
     found = seen(program, tmp_path, parse(tmp_path, "".join(lines)))
     assert len(found) == 200
     assert max(row[0] for row in found) - min(row[0] for row in found) == 199 * 10**7
+
+
+@pytest.mark.parametrize(("program_s", "times"), [({}, 1), ({"in": 40.0}, 4), ({"in": 2.0}, 0.2), ({"other": 40.0}, 1)])
+def test_allocator_sees_the_time_that_the_program_takes(
+    program: Callable[..., Path], tmp_path: Path, program_s: dict[str, float], times: float
+) -> None:
+    """On a busy machine the program takes longer than recorded. Without the recorder it is faster."""
+    trace = parse(tmp_path, f"0 0 malloc 0 4242\n{SECOND} 0 malloc 1 4242\n{10 * SECOND} 0 malloc 2 4242\n")
+    input_, log = Input("in"), tmp_path / "clock"
+    workload = Workload(WorkloadFile(command=["sh"], env={"CLOCK_FILE": str(log)}), tmp_path, (input_,))
+    library = program("clock_reader", "-shared", "-fPIC")
+    with Replays(workload, {"in": trace}, MeterOptions(), program_s=program_s) as replays:
+        assert not replays.run(input_, {"LD_PRELOAD": str(library)}).failure
+    seen_ns = [int(line.split()[0]) for line in log.read_text().splitlines()]
+    assert [(ns - seen_ns[0]) / SECOND for ns in seen_ns] == pytest.approx([0, times, 10 * times], abs=0.001)

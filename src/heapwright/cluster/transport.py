@@ -67,7 +67,7 @@ class Recipe(msgspec.Struct):
             block.
         needs: requirements for the machine.
         keep_output: see `Executor`.
-        program_memory: see `Replays`.
+        program_memory, program_s: see `Replays`.
     """
 
     file: WorkloadFile
@@ -80,6 +80,7 @@ class Recipe(msgspec.Struct):
     needs: MachineRequirements
     keep_output: bool = False
     program_memory: dict[str, ProgramMemory] = {}
+    program_s: dict[str, float] = {}
 
 
 class TransportedJobResult(msgspec.Struct):
@@ -199,7 +200,7 @@ def replays_recipe(
     needs = msgspec.structs.replace(needs, paths=[], traces=sorted(files))
     variables, w = dict(environ) if environ is not None else None, replays.workload
     recipe = Recipe(w.file, str(w.cwd), list(w.inputs), replays.options, "", hashes, variables, needs)
-    return msgspec.structs.replace(recipe, program_memory=replays.program_memory), files
+    return msgspec.structs.replace(recipe, program_memory=replays.program_memory, program_s=replays.program_s), files
 
 
 def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Executor | Replays:
@@ -217,7 +218,7 @@ def restore(recipe: Recipe, traces: Path, scratch: Path | None = None) -> Execut
     if recipe.traces is None:
         return Executor(workload, recipe.meter, Path(recipe.references), environ, recipe.keep_output)
     paths = {name: traces / f"{hash_}{SUFFIX}" for name, hash_ in recipe.traces.items()}
-    return Replays(workload, paths, recipe.meter, environ, scratch, recipe.program_memory)
+    return Replays(workload, paths, recipe.meter, environ, scratch, recipe.program_memory, recipe.program_s)
 
 
 def unmet_requirements(needs: MachineRequirements, word: str, search_path: str | None) -> list[str]:

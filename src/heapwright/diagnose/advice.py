@@ -251,7 +251,7 @@ def _free(found: AdviceFigures, of: str) -> Advice:
         elif found.free_pages >= MAJOR_SHARE * found.free:
             where = "in whole pages"
         trim = f"most of it lies {where}, where malloc_trim does not reach it; "
-    bound_text = f"another malloc or setting can give back up to {show_bytes(found.free)}"
+    bound_text = f"another malloc or setting may give back up to {show_bytes(found.free)}"
     sentence = (
         f"{of}, {show_bytes(found.free)} is free memory that malloc keeps: {trim}{bound_text}; start with {steps[0]}"
     )

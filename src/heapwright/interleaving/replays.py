@@ -34,6 +34,8 @@ class Replays:
         program_memory: input name → resident memory of the recorded program. For these inputs the resident memory of
             each replay is that predicted for the program: the difference between the program and a replay on the
             program's malloc is added, for each metric its own. It is the memory that is not malloc's.
+        program_s: input name → seconds that the program takes here. Recorded time has no waits for a processor, but
+            the recorder's own time. Replays show allocators the program's time, so that they purge memory as often.
 
     Attributes:
         misfits: input name → how far the replay on the program's malloc is from the recording
@@ -48,6 +50,7 @@ class Replays:
         environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
         program_memory: Mapping[str, ProgramMemory] | None = None,
+        program_s: Mapping[str, float] | None = None,
     ) -> None:
         self.workload = workload
         self.traces = traces
@@ -55,6 +58,7 @@ class Replays:
         self.environ = environ
         self.folder = folder
         self.program_memory = dict(program_memory or {})
+        self.program_s = dict(program_s or {})
         self.misfits: dict[str, float | None] = {}
         self._outside_malloc: dict[str, dict[str, float]] = {}  # input name → metric → bytes to add
         self._ready: dict[str, ReadyTrace] = {}
@@ -95,7 +99,9 @@ class Replays:
         before = [library for library in whole.get("LD_PRELOAD", "").split(":") if library]
         if loaded and os.path.realpath(loaded) not in map(os.path.realpath, before):
             whole["LD_PRELOAD"] = ":".join([*before, loaded])
-        replayed = replay_once(ready, self.options, pad_environment(whole, pad), stop=stop)
+        recorded_s = ready.operations.recorded_s
+        slowdown = self.program_s.get(input_.name, recorded_s) / recorded_s if recorded_s else 1.0
+        replayed = replay_once(ready, self.options, pad_environment(whole, pad), stop=stop, slowdown=slowdown)
         replayed.run.metrics.update(replayed.metrics())
         return replayed
 

@@ -283,7 +283,13 @@ def make_ready(trace: Path, folder: Path | None = None) -> Iterator[ReadyTrace]:
         yield ReadyTrace(trace, file, operations, warning)
 
 
-def command(ready: ReadyTrace, touch: Touch = "page", report: Path | None = None, real_pace: bool = False) -> list[str]:
+def command(
+    ready: ReadyTrace,
+    touch: Touch = "page",
+    report: Path | None = None,
+    real_pace: bool = False,
+    slowdown: float = 1.0,
+) -> list[str]:
     """Returns the command line of a replay.
 
     Args:
@@ -291,9 +297,11 @@ def command(ready: ReadyTrace, touch: Touch = "page", report: Path | None = None
         touch: which bytes of blocks the replay writes to: none, one per page, or all.
         report: the file for its report; None for no report.
         real_pace: make each call at its recorded time.
+        slowdown: the allocator sees this many times the recorded time.
     """
     words = [str(native_program("heapwright-replay")), str(ready.file), "--touch", touch]
     words += ["--pace", "real"] if real_pace else []
+    words += ["--slowdown", f"{slowdown:.4g}"] if slowdown != 1 else []
     return [*words, "--report", str(report)] if report else words
 
 
@@ -343,6 +351,7 @@ def replay_once(
     touch: Touch = "page",
     stop: threading.Event | None = None,
     real_pace: bool = False,
+    slowdown: float = 1.0,
 ) -> ReplayRun:
     """Replays a trace once under the meter.
 
@@ -353,6 +362,7 @@ def replay_once(
         touch: which bytes of blocks the replay writes to: none, one per page, or all.
         stop: ends the replay when another thread sets it.
         real_pace: make each call at its recorded time.
+        slowdown: see `command`.
 
     Raises:
         HeapwrightError: the replay could not be run or measured.
@@ -364,7 +374,7 @@ def replay_once(
         env = {**env, "LD_PRELOAD": ":".join(filter(None, [env.get("LD_PRELOAD", ""), *ready.libraries]))}
     with scratch_folder() as folder:
         report = folder / "report.json"
-        run = run_metered(command(ready, touch, report, real_pace), options, env=env, stop=stop)
+        run = run_metered(command(ready, touch, report, real_pace, slowdown), options, env=env, stop=stop)
         read = read_report(report) if report.is_file() and report.stat().st_size and not run.exit_code else None
     mean, p95 = (ready.mean_rss(read), ready.p95_rss(read)) if read else (0.0, 0.0)
     return ReplayRun(dataclasses.replace(run), read, mean, p95)

@@ -194,3 +194,22 @@ def unaccounted(recorded: Mapping[str, Mapping[str, Any]], traces: Mapping[str, 
             whole = size(heap + _PROCESS_BYTES)
             return f"the recording accounts for {size(live)} of the {whole} that the program has at its peak"
     return ""
+
+
+def program_seconds(
+    workload: Workload, recorded: Mapping[str, Mapping[str, Any]], program: Program
+) -> dict[str, float]:
+    """How long a run of the program takes on this machine, in seconds by input.
+
+    Only for inputs whose whole run is the life of the recorded process: not for servers, whose load decides how long
+    they run, nor for commands of several processes.
+
+    Args:
+        workload: the program and its inputs.
+        recorded: facts about each recording, by input (`record_inputs`).
+        program: measurements of the program (`agreement.program_values`).
+    """
+    if workload.file.server is not None:
+        return {}
+    alone = [name for name, facts in recorded.items() if facts.get("processes") == 1]
+    return {name: program[name, "wall_s"] for name in alone if (name, "wall_s") in program}

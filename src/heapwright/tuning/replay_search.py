@@ -98,7 +98,7 @@ class ReplaySearch:
             session.phase(Phase.RECORD)
             session.progress.phase(Phase.RECORD, len(session.workload.train))
             try:
-                traces, calls = self._record()
+                traces, program_s, calls = self._record()
             except HeapwrightError as error:
                 if self._forced:
                     raise
@@ -110,7 +110,7 @@ class ReplaySearch:
             return False
         if calls.faithful is not True and calls.sentence:
             session.progress.note(calls.sentence)
-        search = self._search_on_replays(traces)
+        search = self._search_on_replays(traces, program_s)
         session.store.update(
             proxy={
                 "used": True,
@@ -146,8 +146,12 @@ class ReplaySearch:
             raise HeapwrightError(f"the program cannot be searched on replays: {why}", "leave out --proxy replay")
         return why
 
-    def _record(self) -> tuple[dict[str, Path], CallsComparison]:
-        """Record each input; return the traces, and whether recordings of the same input have the same calls.
+    def _record(self) -> tuple[dict[str, Path], dict[str, float], CallsComparison]:
+        """Record each input.
+
+        Returns:
+            The traces, how long the program takes (`proxy.program_seconds`), and whether recordings of the same input
+            have the same calls.
 
         Raises:
             HeapwrightError: the program cannot be recorded, or its recordings do not show what it does.
@@ -155,14 +159,15 @@ class ReplaySearch:
         session = self.session
         inputs = session.workload.train
         traces, facts = proxy.record_inputs(session.store, session.workload, session.executor, inputs, session.budget)
-        unaccounted = proxy.unaccounted(facts, traces, agreement.program_values(session.calibrated))
+        program = agreement.program_values(session.calibrated)
+        unaccounted = proxy.unaccounted(facts, traces, program)
         if unaccounted:
             raise HeapwrightError(unaccounted, "leave out --proxy replay")
         calls = check_calls(session, session.workload, session.executor, facts)
         if calls.why:
             raise HeapwrightError(calls.why, "leave out --proxy replay")
         session.say_saving_bound()
-        return traces, calls
+        return traces, proxy.program_seconds(session.workload, facts, program), calls
 
     def _end_without_calls(self, why: str) -> bool:
         """End the study because the program does not call malloc; False if settings may matter all the same.
@@ -192,11 +197,12 @@ class ReplaySearch:
             self.session.progress.note(f"the search runs the program itself: {why}")
         self.session.store.update(proxy={"used": False, "why": why})
 
-    def _search_on_replays(self, traces: dict[str, Path]) -> Search:
+    def _search_on_replays(self, traces: dict[str, Path], program_s: dict[str, float]) -> Search:
         """Search on replays of these traces for the replays' share of the time.
 
         Args:
             traces: input name → trace.
+            program_s: input name → seconds of a run of the program, where replays are to take its pace.
         """
         session = self.session
         budget = session.budget
@@ -209,7 +215,7 @@ class ReplaySearch:
             predicted = gather(runs, session.config_cache.configs, session.default.id, program)
             return agreement.anchored(predicted, self._on_program())
 
-        with Replays(session.workload, traces, session.executor.options) as replays:
+        with Replays(session.workload, traces, session.executor.options, program_s=program_s) as replays:
             runner = session.machines.for_replays(replays, session.timed)
             blocks = Blocks(session.store, runner, self.options.seed, session.progress, budget)
             search = search_of(session, self.space, Evaluator(Phase.REPLAY, blocks, to_candidates))
