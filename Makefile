@@ -2,6 +2,10 @@
 # It writes only to .venv/, build/ and out/. tools/setup installs system packages (as root or by sudo); if it cannot,
 # it prints the command that would, and make goes on.
 
+# Some images set this variable: then each start of Python compiles the sources again, and pytest all tests in each of its
+# processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,7 +31,7 @@ NOT_UNDER_trap := ^$$
 DEV := $(wildcard $(VENV)/.dev)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native $(if $(DEV),,src) -type f -not -name '*.pyc' 2>/dev/null)
 
-.PHONY: packages build dev run bench docs man platforms test-platforms test test-bare torture results lint native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64 test-arm64-units wheels test-wheels release peers format lock sbom clean help
+.PHONY: packages build dev run bench docs man platforms test-platforms test test-bare torture results lint lint-python lint-native native native-test sanitize sanitize-all sanitize-python-memory sanitize-python-trap analyze unit-test fuzz test-arm64 test-arm64-units wheels test-wheels release peers format lock sbom clean help
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3; echo; echo "targets: build dev run bench docs man test test-bare torture fuzz results lint sanitize analyze peers platforms test-platforms test-arm64 test-arm64-units wheels test-wheels native format lock sbom release clean"
@@ -208,13 +212,19 @@ build/.dotnet: tools/dotnet.lock $(VENV)/.dependencies
 unit-test: build native build/.dotnet
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+# mypy uses one core: clang-tidy has the other.
 lint: build native
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line lint-python lint-native
+
+lint-python:
 	$(BIN)/ruff check src tests tools tools/peers examples
 	$(BIN)/ruff format --check src tests tools tools/peers examples
 	$(BIN)/mypy
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python tools/includes.py
 	$(BIN)/python tools/text_rules.py
+
+lint-native:
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'native/*.h' 'native/*.cpp' 'tests/native/*.cpp' 'tests/native/*.h')
 	$(BIN)/python tools/tidy.py $(NATIVE) $$(git ls-files 'native/*.cpp')
 

@@ -152,12 +152,18 @@ def serve(number: int) -> None:
         number: the file descriptor of a socket.
     """
     import heapwright
+    from heapwright.allocators.registry import find_allocators
+    from heapwright.measure.cold_pages import measure_cold_pages
+    from heapwright.study import store
 
     for module in pkgutil.walk_packages(heapwright.__path__, "heapwright."):
         with contextlib.suppress(ImportError):  # of optional packages
             importlib.import_module(module.name)
     for name in LATE:
         importlib.import_module(name)
+    find_allocators()  # the forks have what dpkg-query and the files of parameters said
+    measure_cold_pages.__defaults__ = (8,)  # to clear 512 MiB is a tenth of the time of a short `tune`
+    store.SYNCHRONOUS = "OFF"  # a short `tune` commits a hundred times, and waits milliseconds for the disk each time
     gc.collect()
     gc.freeze()  # the collector of a fork would write to, and so copy, all memory
     with socket.socket(fileno=number) as ours:
@@ -181,6 +187,9 @@ def serve(number: int) -> None:
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["folder"])
+    # Packages of a test, which the interpreter would find at its start.
+    packages = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[1:1] = [path for path in packages if path not in sys.path]
     if asked["memory"]:
         resource.setrlimit(resource.RLIMIT_DATA, (asked["memory"], asked["memory"]))
     sys.argv = asked["words"]

@@ -63,7 +63,7 @@ def need(name: str) -> None:
 
 
 @pytest.mark.parametrize(("allocator", "name"), short_form(WORKLOADS))
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 def test_a_program_prints_the_same_as_under_glibc(
     allocator: Malloc, name: str, printed: Print, reference: Callable[[str], bytes]
 ) -> None:

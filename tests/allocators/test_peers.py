@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,21 @@ def test_libraries_of_make_peers_are_found(library: Path, tmp_path: Path, monkey
     found = peers.find_peers()
     assert found["mimalloc3"].version == "3.4.3"
     assert found["mimalloc3-nothp"].env == {"MIMALLOC_ALLOW_THP": "0"}
+
+
+def test_a_process_asks_for_the_packages_once(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tune` looks for allocators three times."""
+    monkeypatch.setenv("HEAPWRIGHT_ALLOCATORS", f"bump={library}")
+    asked, run = list[list[str]](), subprocess.run
+
+    def counted(words: list[str], **more: Any) -> Any:
+        asked.append(words)
+        return run(words, **more)
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    found = [peers.find_peers() for _ in range(3)]
+    assert found[0] == found[1] == found[2]
+    assert sum(words[:2] == ["dpkg-query", "-S"] for words in asked) == 1
 
 
 def test_mimalloc_is_the_newest(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from heapwright.report import sections
 from heapwright.report.html import render_report
 from heapwright.study.claim import pick_claim, study_claim
 from heapwright.study.view import PICK_NAMES, Pick, PickName, StudyView
@@ -18,16 +20,35 @@ from .views import OBJECTIVES, STATES, confirmation, evaluation, view
 
 # One process of pytest-xdist runs all tests of pages, so that each page is rendered once.
 PAGES = pytest.mark.xdist_group(conftest.PAGES)
+PICTURES = dict(sections._PLOTS)
+_DRAWN: dict[tuple[str, str, str], str] = {}
 _RENDERED: dict[str, str] = {}
 
 
+def drawn_once(name: str, view: StudyView, anchor: str = "s1") -> str:
+    """Return one of the PICTURES of a view; each is drawn once, because all of a page take a second or two."""
+    key = name, anchor, repr(view)
+    if key not in _DRAWN:
+        _DRAWN[key] = PICTURES[name](view, anchor)
+    return _DRAWN[key]
+
+
 def written_once(path: Path, *views: StudyView) -> str:
-    """Write a report and return its text; each page is rendered once, because that takes a second or two."""
+    """Write a report and return its text; each page is rendered once, of pictures that are drawn once."""
     key = repr(views)
     if key not in _RENDERED:
-        _RENDERED[key] = render_report(views)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sections, "_PLOTS", {name: partial(drawn_once, name) for name in PICTURES})
+            _RENDERED[key] = render_report(views)
     path.write_text(_RENDERED[key], encoding="utf-8")
     return _RENDERED[key]
+
+
+def without_pictures(view: StudyView) -> str:
+    """Return a page without its pictures, for a test of its texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sections, "_PLOTS", dict.fromkeys(PICTURES, lambda *_: ""))
+        return render_report([view])
 
 
 def one_setting_for_all() -> StudyView:

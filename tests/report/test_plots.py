@@ -13,33 +13,19 @@ from pathlib import Path
 import pytest
 
 from heapwright.report import diagnosis_html
-from heapwright.report.forest import forest_svg, pairs_svg, removals_svg
-from heapwright.report.landscape_svg import heat_svg, landscape_svg
 from heapwright.report.memory_plot import memory_svg
-from heapwright.report.plots import count_outside_picture, course_svg, limits, search_svg, thinned
-from heapwright.report.proxy import proxy_svg
+from heapwright.report.plots import count_outside_picture, limits, search_svg, thinned
 from heapwright.study.view import StudyView
 
-from .conftest import ALL, PAGES
+from .conftest import ALL, PAGES, PICTURES, drawn_once
 from .views import STATES, view
-
-DRAWN = (
-    *(search_svg, course_svg, forest_svg, pairs_svg, removals_svg),
-    *(memory_svg, proxy_svg, heat_svg, landscape_svg),
-)
-
 
 pytestmark = PAGES
 
-_ALL_DRAWN: dict[str, list[str]] = {}
-
 
 def all_drawn(state: StudyView) -> list[str]:
-    """All pictures of a state; they are drawn once, because that takes a second or two."""
-    key = repr(state)
-    if key not in _ALL_DRAWN:
-        _ALL_DRAWN[key] = [draw(state, "s1") for draw in DRAWN]
-    return _ALL_DRAWN[key]
+    """All pictures of a state."""
+    return [drawn_once(name, state) for name in PICTURES]
 
 
 def test_every_state_is_drawn_twice_or_not_at_all(state: StudyView) -> None:
@@ -62,7 +48,7 @@ def test_colours_come_from_the_page(state: StudyView) -> None:
 
 
 def test_the_search_marks_the_default_and_names_the_picks() -> None:
-    text = search_svg(view(), "s1")
+    text = drawn_once("search", view())
     for name in ("default", "memory pick", "time and balanced pick", "better in both"):
         assert text.count(f">{name}</text>") == 2, name
     assert 'id="s1-search-wide-e60" class="pt"><title>#60: mmap_max=128\n' in text
@@ -76,13 +62,13 @@ def test_one_objective_is_drawn_over_the_course_of_the_search() -> None:
 
 
 def test_confirmed_changes_are_written_out() -> None:
-    text = forest_svg(view(), "s1")
+    text = drawn_once("forest", view())
     assert ">−30.0% [−31.0, −29.0] better</text>" in text
     assert ">+5.0% [+4.0, +6.0] worse</text>" in text
 
 
 def test_memory_is_named_and_described() -> None:
-    text = memory_svg(view(), "s1")
+    text = drawn_once("memory", view())
     for name in ("resident memory, MiB", "mapped heap, MiB", "seconds since the start", "time and balanced pick"):
         assert f">{name}</text>" in text
     assert "default: at most 8.6 MiB resident and 19.1 MiB of mapped heap," in text
@@ -141,14 +127,14 @@ def test_thinning_is_even_and_keeps_to_its_number() -> None:
 
 
 def test_a_plane_is_shaded_by_change() -> None:
-    text = heat_svg(STATES["swept"](), "s1")
+    text = drawn_once("heat", STATES["swept"]())
     words = re.sub(r"<[^>]*>", " ", text)
     assert (
         "CPU time over top_pad and mmap_max, from -10.0% to +13.0% compared with the default; 1 point failed" in words
     )
     assert len(set(re.findall(r'opacity="([\d.]+)"', text))) >= 4
     assert {"best", "failed"} <= set(words.split())
-    assert heat_svg(view(), "s1") == ""
+    assert drawn_once("heat", view()) == ""
 
 
 def test_allocators_are_told_apart() -> None:
@@ -170,17 +156,17 @@ def test_allocators_are_told_apart() -> None:
 
 
 def test_pairs_and_removals_are_written_out() -> None:
-    words = re.sub(r"<[^>]*>", " ", pairs_svg(view(), "s1"))
+    words = re.sub(r"<[^>]*>", " ", drawn_once("pairs", view()))
     assert "0 of 3 pairs lower" in words
     assert "pair 1: 95.4 MiB →" in words
-    words = re.sub(r"<[^>]*>", " ", removals_svg(view(), "s1"))
+    words = re.sub(r"<[^>]*>", " ", drawn_once("worth", view()))
     assert "mmap_threshold: CPU time" in words
     assert "+40.0% [+35.0, +45.0] kept" in words
     assert "dropped" in words
 
 
 def test_the_same_study_draws_the_same_bytes() -> None:
-    assert search_svg(view(), "s1") == search_svg(view(), "s1")
+    assert search_svg(view(), "s1") == drawn_once("search", view())
 
 
 def test_matplotlib_keeps_its_files_in_our_cache(tmp_path: Path) -> None:

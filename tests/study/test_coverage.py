@@ -29,6 +29,7 @@ def simulated(model: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", tool.COVERED)
+@pytest.mark.few(9)
 def test_intervals_contain_the_truth(name: str) -> None:
     covered, _ = simulated(tool.COVERED[name])
     assert covered.mean() >= 0.93
@@ -47,6 +48,7 @@ def test_intervals_with_long_spells_contain_the_truth_or_carry_the_note(name: st
     assert noted.mean() >= 0.7
 
 
+@pytest.mark.long
 def test_the_earlier_bootstrap_interval_misses_the_truth() -> None:
     """The check can fail: a percentile bootstrap misses the truth in modes that last, and with outliers."""
     for name in ("each slow for 3 of its runs, half of the time", "5 % outliers, × 5"):

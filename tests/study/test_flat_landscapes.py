@@ -15,7 +15,7 @@ from .fakes import Settings
 from .flat import COURSES, is_flat, sweep
 
 SWEEPS = 20
-SHORT = ("normal, 2 %", "drift and jumps", "two modes, 20 % slow", "5 % outliers, × 1.5 to 5")  # courses
+SHORT = ("drift and jumps", "5 % outliers, × 1.5 to 5")  # courses
 
 
 @pytest.mark.parametrize("name", [needs.long_unless(name in SHORT, name) for name in COURSES])

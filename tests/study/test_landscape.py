@@ -210,7 +210,8 @@ def test_a_landscape_and_a_study_are_not_mixed(sweeping: Any) -> None:
         sweep.go()
 
 
-@pytest.mark.parametrize("axes", [("size:1:1024:1",), ("size:1:1024:2", "count:1:8:1")])
+@pytest.mark.parametrize("axes", [("size:1:1024:2", "count:1:8:1"), ("size:1:1024:1",)])
+@pytest.mark.few(1)
 def test_the_report_shows_it_and_claims_nothing(axes: tuple[str, ...], sweeping: Any, tmp_path: Path) -> None:
     sweep = sweeping(World(effect=valley), *axes)
     sweep.go()

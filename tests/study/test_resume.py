@@ -41,7 +41,7 @@ def world() -> World:
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "nsga2": {"method": "nsga2", "evaluations": 30},
-    "sobol": {"method": "sobol", "evaluations": 10},
+    "sobol": {"method": "sobol", "evaluations": needs.repeats(10, 6)},  # 210 runs, or 92 of the same phases
     "grid": {"method": "grid", "evaluations": 9, "params": ("cache", "trim")},
     "nsga2 by time": {"method": "nsga2", "budget_s": 260.0, "evaluations": 0},
     "gp": {"method": "gp", "evaluations": 25},
@@ -63,6 +63,7 @@ INTERRUPTIONS = [
 
 @pytest.mark.parametrize(("name", "step"), INTERRUPTIONS)
 @pytest.mark.few(2)
+@pytest.mark.longer
 def test_interrupted_it_ends_as_undisturbed(
     name: str, step: int, tuning: Callable[..., Tuning], tmp_path: Path
 ) -> None:

@@ -15,7 +15,6 @@ from rich.console import Console
 from heapwright.errors import UsageError
 from heapwright.interleaving.candidates import Candidate, gather
 from heapwright.interleaving.records import StoredRun
-from heapwright.report.html import render_report
 from heapwright.report.study_json import tune_json
 from heapwright.report.terminal import how_searched, print_summary, quality_text
 from heapwright.search.methods import make_strategy
@@ -26,6 +25,7 @@ from heapwright.tuning import search_loop, strategy
 from heapwright.tuning.search_loop import Search
 from heapwright.tuning.warm_start import good_settings
 
+from ..report.conftest import without_pictures
 from .conftest import Tuning
 from .fakes import Settings, World
 
@@ -151,7 +151,7 @@ def test_the_picks_of_a_search_alone_are_told(tuning: Callable[..., Tuning]) -> 
     told = " ".join(out.getvalue().split())
     assert "pick, toy's pad=32, cache=16: In the search: " in told
     assert "95% interval" not in told
-    page = render_report([view])
+    page = without_pictures(view)
     assert "Finished after the search: nothing is proven" in page
     assert "Picks of the search" in page
     for untrue in ("on fresh runs</", "no time to test", "measures each pick again", "No setting could be removed"):

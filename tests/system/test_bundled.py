@@ -29,7 +29,7 @@ def test_our_allocators_are_listed_with_their_settings(heapwright: Heapwright) -
 
 
 def test_compare_and_bench_take_them(heapwright: Heapwright) -> None:
-    words = ["-n", "2", "--json", "-", "--allocators", "glibc,exgen"]
+    words = ["-n", "1", "--json", "-", "--allocators", "glibc,exgen"]
     found = json.loads(heapwright("compare", *words, "--", "perl", "-e", "1").out)["allocators"]
     assert found["exgen"]["failure"] is None
     done = heapwright("bench", "startup", "--quick", "--threads", "1", *words)

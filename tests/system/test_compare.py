@@ -19,7 +19,7 @@ from .conftest import Heapwright
 WORDS = ["compare", "-n", "4", "--timeout", "5"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bump(program: Callable[..., Path]) -> str:
     return str(program("bump_malloc", "-shared", "-fPIC"))
 
@@ -116,24 +116,20 @@ def test_an_allocator_that_was_not_loaded_is_reported(
     assert "not loaded: the program is statically linked" in done.err
 
 
-def test_glibc_is_glibc_also_where_a_program_is_linked_to_another(heapwright: Heapwright, bump: str) -> None:
-    """The program is linked to another malloc, as Debian's redis-server is to jemalloc."""
-    linked = heapwright.folder / "linked"
-    source = Path(__file__).parents[1] / "programs/mapping_calls.c"
-    subprocess.run(
-        [needs.command("gcc"), "-O1", "-o", linked, source, bump, f"-Wl,-rpath,{Path(bump).parent}"], check=True
-    )
-    words = [*WORDS, "--json", "-", "--allocators", f"glibc,{bump}", "--", str(linked)]
+def test_glibc_is_glibc_also_where_a_program_is_linked_to_another(
+    heapwright: Heapwright, linked: str, bump: str
+) -> None:
+    words = [*WORDS, "--json", "-", "--allocators", f"glibc,{bump}", "--", linked]
     found = json.loads(heapwright(*words).out)["allocators"]
     assert found["glibc"]["summary"]["peak_rss_bytes"]["max"] < 20 << 20  # the other malloc never frees: about 60 MB
     (other,) = [a for name, a in found.items() if name != "glibc"]
     assert other["ratio"]["peak_rss_bytes"]["low"] > 3
 
 
-@pytest.fixture
-def linked(heapwright: Heapwright, bump: str) -> str:
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory, bump: str) -> str:
     """A program that is linked to another malloc than glibc's, as Debian's redis-server is to jemalloc."""
-    path = heapwright.folder / "linked"
+    path = tmp_path_factory.mktemp("linked") / "linked"
     source = Path(__file__).parents[1] / "programs/mapping_calls.c"
     subprocess.run(
         [needs.command("gcc"), "-O1", "-o", path, source, bump, f"-Wl,-rpath,{Path(bump).parent}"], check=True

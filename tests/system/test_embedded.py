@@ -83,7 +83,7 @@ def test_a_shell_that_starts_it_is_not_searched(embedded: Path, heapwright: Heap
 
 
 def test_the_name_of_an_embedded_allocator_means_the_embedded_one(embedded: Path, heapwright: Heapwright) -> None:
-    words = [*QUICK, "--params", "thp", "--budget", "1", "--allocators", "exgen,jemalloc"]
+    words = [*QUICK, "--search-only", "--params", "thp", "--budget", "1", "--allocators", "exgen,jemalloc"]
     done = heapwright("tune", *words, "--", f"./{embedded.name}")
     assert result(done)["managed"]["reach"] == "embedded"
     assert "exgen cannot serve embedded_jemalloc" in done.err
@@ -130,7 +130,7 @@ def test_a_go_program_ends_at_once(heapwright: Heapwright) -> None:
 
 def test_a_static_program_that_starts_others_is_searched(heapwright: Heapwright, program: Callable[..., Path]) -> None:
     """Nothing can be preloaded into the static program, but into the programs that it starts."""
-    words = ["tune", *QUICK, "--budget", "2", "--allocators", "glibc,exgen"]
+    words = ["tune", *QUICK, "--search-only", "--budget", "2", "--allocators", "glibc,exgen"]
     starts, other = str(program("starts_another", "-static")), str(program("mapping_calls"))
     found = result(heapwright(*words, "--", starts, other))
     assert found["managed"] is None

@@ -29,7 +29,7 @@ allocators = ["glibc"]
 options = ["--proxy", "none", "--no-runtime"]
 [[program]]
 name = "count"
-command = ["sh", "-c", "seq 1 100000 | sort -n | tail -1"]
+command = ["sh", "-c", "seq 1 10000 | sort -n | tail -1"]
 """
 
 
@@ -88,7 +88,7 @@ name = "modelled"
 trace = "a.model"
 [[program]]
 name = "count"
-command = ["sh", "-c", "seq 1 100000 | sort -n | tail -1"]
+command = ["sh", "-c", "seq 1 10000 | sort -n | tail -1"]
 options = ["--proxy", "none", "--no-runtime"]
 """
 

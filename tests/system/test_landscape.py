@@ -54,11 +54,10 @@ def test_a_sweep_of_one_setting_shows_its_effect(heapwright: Heapwright, program
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
     made = sum(1 for _ in (heapwright.folder / "l.csv").open())
-    again = heapwright(*CURVE, "--metric", "peak_heap", "--json", "-", "--", str(program("mapping_calls")))
-    other = json.loads(again.out)
+    words = [*CURVE, "--metric", "peak_heap", "--json", "-", "--csv", "l.csv"]
+    other = json.loads(heapwright(*words, "--", str(program("mapping_calls"))).out)
     assert (other["metric"], other["study"]) == ("peak_heap_bytes", found["study"])
     assert other["best"]["confirmed"] is not None  # only its own lowest point was measured again, not the sweep
-    heapwright(*CURVE, "--metric", "peak_heap", "--csv", "l.csv", "-q", "--", str(program("mapping_calls")))
     assert sum(1 for _ in (heapwright.folder / "l.csv").open()) == made
 
 

@@ -19,7 +19,8 @@ int main() {
 """
 
 
-@pytest.mark.parametrize("options", [(), ("-static",), ("-static-pie",), ("-static-libstdc++",)], ids=" ".join)
+@pytest.mark.parametrize("options", [(), ("-static-pie",), ("-static",), ("-static-libstdc++",)], ids=" ".join)
+@pytest.mark.few(2)
 def test_new_without_memory_throws(heapwright: Heapwright, options: tuple[str, ...]) -> None:
     (heapwright.folder / "full.cpp").write_text(FULL)
     done = heapwright("link", "--allocator", "exgen", "--", "g++", *options, "full.cpp", "-o", "full")
@@ -28,7 +29,8 @@ def test_new_without_memory_throws(heapwright: Heapwright, options: tuple[str, .
     assert run(heapwright.folder, "./full").stdout == "caught\n"
 
 
-@pytest.mark.parametrize("option", ["-static", "-static-libstdc++"])
+@pytest.mark.parametrize("option", ["-static-libstdc++", "-static"])
+@pytest.mark.few(1)
 def test_cmake_with_a_static_runtime(heapwright: Heapwright, option: str) -> None:
     needs.command("cmake")
     (heapwright.folder / "full.cpp").write_text(FULL)

@@ -34,7 +34,6 @@ def test_tune_uses_a_method_of_the_users_package(
 
 
 def test_the_method_of_the_page_works(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
-    heapwright.forked = False  # PYTHONPATH is read at the start
     package = install_package(heapwright.folder / "packages")
     (code,) = (b for b in code_blocks(ROOT / "docs/search.md") if b.language == "python")
     (package / "mypackage").mkdir()
@@ -49,7 +48,6 @@ def test_the_method_of_the_page_works(heapwright: Heapwright, monkeypatch: pytes
 
 
 def test_a_fault_of_an_own_method_names_it(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
-    heapwright.forked = False  # PYTHONPATH is read at the start
     package = install_package(heapwright.folder / "packages")
     monkeypatch.setenv("PYTHONPATH", str(package))
     for method, message in {
@@ -67,7 +65,6 @@ def test_a_fault_of_an_own_method_names_it(heapwright: Heapwright, monkeypatch: 
 def test_a_change_of_the_users_code_begins_a_new_search(
     heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heapwright.forked = False
     package = install_package(heapwright.folder / "packages")
     monkeypatch.setenv("PYTHONPATH", str(package))
     (heapwright.folder / "score").write_text("#!/bin/sh\necho 3\n")
@@ -91,7 +88,6 @@ def test_massif_peak_needs_no_other_option(heapwright: Heapwright) -> None:
 
 
 def test_an_experiment_goes_on_after_a_failure(heapwright: Heapwright, monkeypatch: pytest.MonkeyPatch) -> None:
-    heapwright.forked = False
     monkeypatch.setenv("PYTHONPATH", str(install_package(heapwright.folder / "packages")))
     (heapwright.folder / "e.toml").write_text(
         'methods = ["random", "fails"]\nseeds = 2\nbudgets = [3]\nminimize = ["minor_faults"]\n'

@@ -20,13 +20,20 @@ INSTEAD = "use the allocator that it has: --allocator exgen"
 EXGEN = f"glibc's settings do not reach exgen-in: exgen is linked into it ({INSTEAD})"
 
 
-@pytest.fixture
-def linked(heapwright: Heapwright) -> Path:
+@pytest.fixture(scope="module")
+def exgen_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program with exgen linked in."""
+    heapwright = Heapwright(tmp_path_factory.mktemp("linked"), forked=True)
     cc, path = needs.command("gcc"), heapwright.folder / "exgen-in"
     done = heapwright("link", "--allocator", "exgen", "--", cc, "-o", str(path), str(PROGRAMS / "mapping_calls.c"))
     assert done.status == 0, done.err
     return path
+
+
+@pytest.fixture
+def linked(heapwright: Heapwright, exgen_in: Path) -> Path:
+    """A copy of that program in the test's folder."""
+    return Path(shutil.copy(exgen_in, heapwright.folder))
 
 
 @pytest.mark.parametrize("words", [SWEEP, ["tune", "--allocators", "glibc"], ["tune", "--preset", "greenmalloc"]])

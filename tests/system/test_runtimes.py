@@ -23,7 +23,8 @@ def test_the_runtime_of_a_python_script_is_searched(heapwright: Heapwright) -> N
     (heapwright.folder / "script.py").write_text(SCRIPT)
     python = needs.command("/usr/bin/python3")
     heapwright.report = True
-    done = heapwright("tune", "--allocators", "glibc,exgen", *SHORT, "--", python, "script.py")
+    words = ["tune", "--allocators", "glibc,exgen", *SHORT, "--budget", "4", "--", python, "script.py"]
+    done = heapwright(*words)
     found = result(done)
     runtime = found["runtime"]
     assert (runtime["name"], runtime["program"]) == ("cpython", python)
@@ -41,8 +42,7 @@ def test_the_runtime_of_a_python_script_is_searched(heapwright: Heapwright) -> N
     replayed = rows(study, "SELECT settings FROM run JOIN config ON config.id = run.config WHERE phase = 'replay'")
     assert not any("cpython" in settings for (settings,) in replayed), "a replay does not show this setting"
     assert runtime["sentence"] in (heapwright.folder / "s.html").read_text().replace("&#39;", "'")
-    again = heapwright("tune", "--allocators", "glibc,exgen", *SHORT, "--", python, "script.py")
-    assert result(again)["runtime"] == runtime
+    assert result(heapwright(*words))["runtime"] == runtime
 
 
 def test_a_space_of_the_user_beside_the_allocators(heapwright: Heapwright, program: Callable[..., Path]) -> None:

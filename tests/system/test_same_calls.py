@@ -18,7 +18,8 @@ OPTIONS = ["--minimize", "peak_rss", "--study", "s.study", "--json", "-", *QUICK
 def test_a_program_whose_calls_depend_on_the_malloc_is_not_searched_on_replays(
     heapwright: Heapwright, program: Callable[..., Path], tmp_path: Path
 ) -> None:
-    done = heapwright("tune", *OPTIONS, "--", str(program("listens")), "usable")
+    words = ["tune", *OPTIONS, "--budget", "2", "--", str(program("listens")), "usable"]
+    done = heapwright(*words)
     found = result(done)["proxy"]
     assert not found["used"]
     assert found["why"].startswith("its calls depend on the malloc: ")
@@ -27,7 +28,7 @@ def test_a_program_whose_calls_depend_on_the_malloc_is_not_searched_on_replays(
     assert not rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'replay'")
     assert rows(tmp_path / "s.study", "SELECT 1 FROM run WHERE phase = 'search'")
     before = rows(tmp_path / "s.study", "SELECT count(*) FROM run")
-    assert result(heapwright("tune", *OPTIONS, "--", str(program("listens")), "usable"))["proxy"] == found
+    assert result(heapwright(*words))["proxy"] == found
     assert rows(tmp_path / "s.study", "SELECT count(*) FROM run") == before
 
 

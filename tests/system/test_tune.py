@@ -141,7 +141,7 @@ def test_search_on_train_and_confirmation_on_test_inputs(heapwright: Heapwright,
 def test_a_server_is_started_loaded_and_stopped(heapwright: Heapwright) -> None:
     write_server(heapwright.folder, free_port())
     words = ["tune", "--workload", "server.toml", "--allocators", "glibc,exgen", "--budget", "2", "--method", "sobol"]
-    found = result(heapwright(*words, "--pairs", "6:6", "--study", "s.study", "--json", "-"))
+    found = result(heapwright(*words, "--pairs", "6:6", "--no-minify", "--study", "s.study", "--json", "-"))
     assert found["baseline"]["wall_s"]["median"] > 0
     assert found["baseline"]["peak_rss_bytes"]["median"] > 5 << 20
     assert {f for (f,) in rows(heapwright.folder / "s.study", "SELECT DISTINCT failure FROM run")} == {""}

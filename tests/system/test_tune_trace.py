@@ -40,7 +40,8 @@ TUNE = ("tune", *FILES, "--allocators", "glibc,exgen", *SHORT)
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Heapwright:
     """A directory with ./prog and two recordings of it."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("recorded"), forked=True)
+    page = bool(needs.repeats(1, 0))  # only the long form reads it
+    heapwright = Heapwright(tmp_path_factory.mktemp("recorded"), report=page, forked=True)
     shutil.copy(program("tiny_blocks", "-DBLOCKS=200000"), heapwright.folder / "prog")
     for name in ("a.hwt", "b.hwt"):
         done = heapwright("record", "-q", "-o", name, "--", "./prog")

@@ -17,7 +17,7 @@ from heapwright.metrics import METRICS, NUMERIC
 
 from .conftest import Heapwright, environment
 
-# All verbs here are the installed command: no forks.
+# Nearly all verbs here are the installed command: no forks.
 
 VERBS = ("tune", "compare", "bench", "measure", "apply", "run", "report", "doctor", "allocators")
 
@@ -25,7 +25,7 @@ VERBS = ("tune", "compare", "bench", "measure", "apply", "run", "report", "docto
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, program: Callable[..., Path]) -> Path:
     """A finished study with one setting that is certain to help, made once."""
-    heapwright = Heapwright(tmp_path_factory.mktemp("finished"), report=False)
+    heapwright = Heapwright(tmp_path_factory.mktemp("finished"), report=False, forked=True)
     words = ["tune", "--params", "top_pad", "--method", "grid", "--pairs", "6:6", "--minimize", "mapping_calls"]
     words += ["--proxy", "none", "--no-runtime", "--no-minify"]
     done = heapwright(*words, "--study", "s.study", "--", str(program("mapping_calls")))
@@ -62,6 +62,7 @@ def test_help_names_every_verb(heapwright: Heapwright) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.few(2)  # tests/cli/test_help.py asks each verb
 def test_each_verb_has_help_with_an_example(verb: str, heapwright: Heapwright) -> None:
     done = heapwright(verb, "--help")
     assert (done.status, done.err) == (0, "")
@@ -141,6 +142,7 @@ def test_a_help_that_cannot_be_written_is_said(words: list[str], heapwright: Hea
 
 def test_measure_counts_the_runs_that_fail(heapwright: Heapwright) -> None:
     """A single run's own stderr and status tell of its failure, but not of a signal."""
+    heapwright.forked = True
     killed = "was killed by SIGKILL"
     for runs, command, text in [
         ("3", "exit 3", "3 of 3 runs ended with exit status 3"),

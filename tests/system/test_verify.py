@@ -17,7 +17,8 @@ from tests import needs
 from .conftest import Heapwright
 
 PARAMS = ("--params", "mmap_threshold,mmap_max,trim_threshold,top_pad,mxfast", "--budget", "16", "--pairs", "8:12")
-TUNE = ("tune", "--allocators", "glibc", *PARAMS, "--study", "s.study")
+# In the short form test_tune.py removes settings; here that takes half of the runs.
+TUNE = ("tune", "--allocators", "glibc", *PARAMS, *["--no-minify"][: needs.repeats(0, 1)], "--study", "s.study")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,7 @@ def there(tuned: Heapwright, tmp_path: Path) -> Heapwright:
     return Heapwright(tmp_path, forked=True)
 
 
+@pytest.mark.longer
 def test_a_planted_gain_is_found_and_confirmed(tuned: Heapwright) -> None:
     found = json.loads((tuned.folder / "t.json").read_text())
     pick = found["picks"]["time"]
@@ -194,7 +196,8 @@ def test_studies_that_cannot_be_verified_give_one_line(tuned: Heapwright) -> Non
     (tuned.folder / "n.toml").write_text(
         '[allocator]\nname = "n"\n[[param]]\nkey = "k"\nenv = "NOBODY"\ntype = "bool"\nexplain = "Nothing."\n'
     )
-    assert tuned("tune", "--space", "n.toml", "--budget", "2", "--study", "n.study", "-q", "--", "true").status == 0
+    short = ("--budget", "1", "--pairs", "6:6", "--no-minify", "--proxy", "none")
+    assert tuned("tune", "--space", "n.toml", *short, "--study", "n.study", "-q", "--", "true").status == 0
     for words, status, said in (
         (["verify", "n.study"], 1, "claims no gain, so there is nothing to verify"),
         (["verify", "none.study"], 2, "no such study"),

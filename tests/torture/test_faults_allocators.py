@@ -85,6 +85,7 @@ def test_malloc_recovers_after_a_call_of_the_kernel_fails(
 
 @pytest.mark.parametrize("first", [1, 2, 3, 5, 20])
 @pytest.mark.parametrize("times", [1, 1_000_000])
+@pytest.mark.few(11)  # no divisor of the 40 cases: all allocators, numbers and times are among those
 def test_a_call_that_fails_before_main(first: int, times: int, malloc: Malloc, fail_calls: Path, faults: Path) -> None:
     """Calls fail while the allocator initialises; afterwards it works."""
     calls, failed = numbers(malloc, fail_calls, f"{first}:1:{times}", faults, "early")
@@ -102,6 +103,7 @@ def test_fork_in_the_middle_of_a_call(malloc: Malloc, fail_calls: Path, faults: 
 
 
 @pytest.mark.parametrize("limit", ["as", "data"])
+@pytest.mark.few(3)
 def test_malloc_recovers_at_a_limit_of_memory(limit: str, malloc: Malloc, program: Callable[..., Path]) -> None:
     """A limit of 64 MiB on address space or on data (writable memory, which vm.overcommit_memory=2 counts too)."""
     threads = program("allocator_threads", *FLAGS)

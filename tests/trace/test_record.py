@@ -289,6 +289,7 @@ OTHERS = [name for name in find_allocators() if name != "glibc"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.few(4)
 def test_operators_over_an_allocator_that_has_its_own(name: str, program: Callable[..., Path], tmp_path: Path) -> None:
     trace = only(recorded(tmp_path, program("record_new", *PLAIN), options=("--allocator", name)))
     _operators(trace)
@@ -308,6 +309,7 @@ def test_threads_free_each_others_memory(program: Callable[..., Path], tmp_path:
 
 
 @pytest.mark.parametrize("name", [n for n in find_allocators() if n in ("glibc", "jemalloc", "mimalloc", "reaper")])
+@pytest.mark.few(2)
 def test_a_million_events_of_threads_are_never_inverted(
     name: str, program: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -186,23 +186,28 @@ def _package_versions(paths: Sequence[str]) -> dict[str, str]:
     # A package may list the path before or after links are followed, and with or without /usr.
     reals = {path: str(Path(path).resolve()) for path in paths}
     names = {path: (path, real, real.removeprefix("/usr")) for path, real in reals.items()}
-    owners = _dpkg_query("-S", dict.fromkeys(name for each in names.values() for name in each))
+    owners = _dpkg_query("-S", *dict.fromkeys(name for each in names.values() for name in each))
     owner_of = {name: owner.partition(", ")[0] for owner, _, name in (o.rpartition(": ") for o in owners)}
     packages = {path: owner for path, each in names.items() for name in reversed(each) if (owner := owner_of.get(name))}
-    listed = _dpkg_query("-Wf${binary:Package} ${Version}\\n", dict.fromkeys(packages.values()))
+    listed = _dpkg_query("-Wf${binary:Package} ${Version}\\n", *dict.fromkeys(packages.values()))
     versions = dict(line.split(" ", 1) for line in listed if " " in line)
     return {path: versions[package] for path, package in packages.items() if versions.get(package)}
 
 
-def _dpkg_query(option: str, patterns: Iterable[str]) -> list[str]:
-    """The lines that dpkg-query prints about patterns; none where there are none, or no dpkg."""
+@cache
+def _dpkg_query(option: str, *patterns: str) -> tuple[str, ...]:
+    """The lines that dpkg-query prints about patterns; none where there are none, or no dpkg. It is asked once.
+
+    `tune` looks for allocators three times, and dpkg-query takes a tenth of a second.
+    """
+    if not patterns:
+        return ()
     command = ["dpkg-query", option, *patterns]
-    if len(command) == 2:
-        return []
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout.splitlines()
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
-        return []
+        return ()
+    return tuple(done.stdout.splitlines())
 
 
 def build_id(path: str) -> str | None:
