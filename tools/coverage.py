@@ -15,8 +15,9 @@ machine. For each kind of noise a row shows
 `--before` adds the interval that heapwright used before: a percentile bootstrap widened to
 Student's t, with 10 to 40 pairs.
 
-The last table draws from real runs (tests/study/data/recorded_pairs.csv says how they were
+The fourth table draws from real runs (tests/study/data/recorded_pairs.csv says how they were
 recorded): pairs at random, and stretches of consecutive pairs in their order of measurement.
+The last table is about studies of several inputs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, t
 
 from heapwright.interleaving.shape import shapes
-from heapwright.interleaving.stats import RESAMPLES, mean_errors
+from heapwright.interleaving.stats import RESAMPLES, mean_errors, ratio_interval
 from heapwright.study.options import CONFIRM_LOOK, Options
 
 Rows = NDArray[np.float64]
@@ -359,6 +360,26 @@ def line(name: str, model: Model, studies: int, before: bool) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
+def inputs_line(inputs: int, studies: int) -> str:
+    """Formats a row of the table of several inputs: noise of 2 %, 15 pairs of each input.
+
+    The inputs of a study are drawn at random from many, whose true log ratios differ by 3 % (standard deviation).
+
+    Args:
+        inputs: How many inputs each study has.
+        studies: How many studies to simulate.
+    """
+    rng = np.random.default_rng(20240229)
+    of_many, of_these = 0, 0
+    for seed in range(studies):
+        true = rng.normal(0, 0.03, inputs)
+        pairs = rng.normal(true[:, None], 0.02, (inputs, 15))
+        found = ratio_interval({str(number): list(row) for number, row in enumerate(pairs)}, seed)
+        of_many += found.low <= 1 <= found.high
+        of_these += found.low <= math.exp(true.mean()) <= found.high
+    return f"| {inputs} | {of_many / studies:.1%} | {of_these / studies:.1%} |"
+
+
 def main() -> None:
     """Simulates and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -372,6 +393,9 @@ def main() -> None:
         for name, model in models.items():
             print(line(name, model, args.studies, args.before), flush=True)
         print()
+    print("| inputs | mean of all such inputs | mean of the study's inputs |\n|---|---|---|")
+    for inputs in (1, 2, 3, 5, 10, 20):
+        print(inputs_line(inputs, args.studies), flush=True)
 
 
 if __name__ == "__main__":

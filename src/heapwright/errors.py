@@ -27,6 +27,10 @@ class HeapwrightError(Exception):
         self.hint = hint
         self.status = status
 
+    def __str__(self) -> str:
+        """The line that a command prints: the message, and the hint in brackets."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
 
 class UsageError(HeapwrightError):
     """The command line or a file of the user is invalid; exit status 2."""

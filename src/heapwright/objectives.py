@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heapwright.errors import UsageError
 from heapwright.metrics import METRICS, Metric, find_metric
 
@@ -58,3 +60,16 @@ def _parse(text: str, option: str) -> list[Metric]:
     if not text.replace(",", "").strip():
         raise UsageError(f"{option} names no metric", "for example: --minimize peak_rss,cpu")
     return [find_metric(name) for part in text.split(",") if (name := part.strip())]
+
+
+def objective_of_pick(name: str, objectives: Sequence[str]) -> str | None:
+    """Return the objective that a pick is the best in; None if the study has none of its kind.
+
+    It is the first of its kind. Counts of work (faults, mapping calls) stand for time only beside no measured time.
+
+    Args:
+        name: of the pick: 'memory', 'time' or 'balanced', which has none.
+        objectives: keys of metrics.
+    """
+    own = [metric for metric in objectives if METRICS[metric].kind == name]
+    return min(own, key=lambda metric: METRICS[metric].unit == "count", default=None)

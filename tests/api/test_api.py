@@ -105,8 +105,9 @@ def test_errors_of_the_api_are_one_line() -> None:
     assert caught.value.status == 2
     with pytest.raises(heapwright.HeapwrightError, match="the command is one text"):
         heapwright.measure("ls -l")
-    with pytest.raises(heapwright.HeapwrightError, match="no such study"):
+    with pytest.raises(heapwright.HeapwrightError, match="no such study") as caught:
         heapwright.open_study("none.study")
+    assert str(caught.value) == "no such study: none.study ('heapwright tune -- CMD' makes one)"
 
 
 @pytest.mark.parametrize(

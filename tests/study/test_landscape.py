@@ -240,7 +240,7 @@ def test_an_axis_has_the_papers_points() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "message"),
-    [(8, 8, "is empty"), (9, 8, "is empty"), (0, 8, "a log axis begins at 1")],
+    [(8, 8, "is empty: LOW must be below HIGH"), (9, 8, "is empty"), (0, 8, "a log axis begins at 1")],
 )
 def test_ranges_that_make_no_sense(low: int, high: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):

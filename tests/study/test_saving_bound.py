@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heapwright.interleaving.configuration import Config
 from heapwright.measure.memory_parts import MemoryParts
+from heapwright.study.refuted_bound import unless_refuted
 from heapwright.study.saving_bound import (
     CALL_S,
     PEAK_JITTER_BYTES,
@@ -23,7 +25,7 @@ from heapwright.study.saving_bound import (
     saving_bound,
     where_text,
 )
-from heapwright.study.view import SavingBound
+from heapwright.study.view import Confirmation, Reference, SavingBound
 
 MIB = 1 << 20
 PROGRAM = "/usr/bin/prog"
@@ -267,3 +269,21 @@ def test_paths_are_compared_after_links_are_followed(tmp_path: Path) -> None:
     known = saving_bound([(default(own=(str(tmp_path / "python3"),), busiest=str(tmp_path / "python3.11")), None)])
     assert known is not None
     assert known.busiest == ""
+
+
+def test_a_confirmed_saving_above_the_bound_withdraws_it() -> None:
+    bound = saving_bound([(default(), heap(70))])
+    assert bound is not None
+    assert bound.memory_bound == pytest.approx(0.23, abs=0.01)
+
+    def confirmed(metric: str, high: float) -> Reference:
+        row = Confirmation(metric, high - 0.01, high - 0.02, high, 0.001, 15, "better", 1.0, high)
+        return Reference("jemalloc", Config(2, "jemalloc", {}, {}), {metric: row}, "")
+
+    assert unless_refuted(bound, [confirmed("peak_rss_bytes", 0.78)]) is bound
+    refuted = unless_refuted(bound, [confirmed("peak_rss_bytes", 0.78), confirmed("peak_rss_bytes", 0.53)])
+    assert (refuted.memory_bound, refuted.cpu_bound) == (None, bound.cpu_bound)
+    assert refuted.sentence == (
+        "The confirmed saving exceeds the bound before the search (at most 23% of peak memory): that bound is wrong."
+    )
+    assert unless_refuted(bound, [confirmed("cpu_s", 0.01)]).cpu_bound is None

@@ -110,3 +110,13 @@ def test_the_most_important_pick_comes_first() -> None:
     picks = choose_picks(candidates, Aims(("peak_rss_bytes", "cpu_s")))
     assert {name: c.config.id for name, c in picks.items()} == {"memory": 4, "time": 3, "balanced": 3}
     assert next(iter(picks)) in ("time", "balanced")
+
+
+def test_the_time_pick_saves_time_though_a_count_is_named_first() -> None:
+    fewer_calls, faster = candidate(2, 0.0, 0.5), candidate(3, 0.0, -0.3)
+    fewer_calls.logs["mapping_calls"] = {"default": [-2.0]}
+    faster.logs["mapping_calls"] = {"default": [-0.1]}
+    named_first = choose_picks([fewer_calls, faster], Aims(("peak_rss_bytes", "mapping_calls", "cpu_s")))
+    assert named_first["time"].config.id == 3
+    alone = choose_picks([fewer_calls, faster], Aims(("peak_rss_bytes", "mapping_calls")))
+    assert alone["time"].config.id == 2

@@ -267,7 +267,7 @@ def test_an_empty_file_becomes_a_study(path: Path) -> None:
 
 
 def test_a_missing_study_or_folder_is_an_error(path: Path) -> None:
-    with pytest.raises(HeapwrightError, match=r"no such study: .*s\.study$"):
+    with pytest.raises(HeapwrightError, match=r"no such study: .*s\.study \('heapwright tune -- CMD' makes one\)"):
         read_study(path)
     with pytest.raises(HeapwrightError, match=r"cannot open the study .*/no/s\.study: No such file or directory"):
         open_writable_study(path.parent / "no" / path.name)
@@ -281,7 +281,7 @@ def test_a_path_that_sqlite_cannot_open_is_named_as_the_cause(tmp_path: Path) ->
     size = len(str(folder / "s.study"))
     for verb in (open_writable_study, read_study):
         (folder / "s.study").touch()
-        with pytest.raises(HeapwrightError, match=f"has {size} bytes; SQLite can open 504$") as caught:
+        with pytest.raises(HeapwrightError, match=f"has {size} bytes; SQLite can open 504 \\(name a file") as caught:
             verb(folder / "s.study")
         assert caught.value.status == 2
 

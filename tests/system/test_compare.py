@@ -116,6 +116,15 @@ def test_an_allocator_that_was_not_loaded_is_reported(
     assert "not loaded: the program is statically linked" in done.err
 
 
+@pytest.mark.parametrize("others", ["", ",glibc"])
+def test_a_comparison_without_a_reference_fails(
+    others: str, heapwright: Heapwright, program: Callable[..., Path], bump: str
+) -> None:
+    done = heapwright(*WORDS, "--allocators", f"{bump}{others}", "--", str(program("moody", "-static")))
+    assert "not loaded: the program is statically linked" in done.out
+    assert done.status == 1
+
+
 def test_glibc_is_glibc_also_where_a_program_is_linked_to_another(
     heapwright: Heapwright, linked: str, bump: str
 ) -> None:

@@ -163,3 +163,21 @@ def test_a_wrong_definition_is_one_line(old: str, new: str, message: str, heapwr
     assert message in done.err
     assert len(done.err.splitlines()) == 1
     assert not Path(heapwright.folder / "e").exists()
+
+
+def test_the_results_of_no_search_make_no_folder(heapwright: Heapwright) -> None:
+    (heapwright.folder / "e.toml").write_text(TEXT)
+    done = heapwright("experiment", "e.toml", "--results-only")
+    assert (done.status, done.err) == (
+        1,
+        "heapwright: e has no finished search of this definition (leave out --results-only)\n",
+    )
+    assert not Path(heapwright.folder / "e").exists()
+
+
+def test_a_failed_experiment_without_results_promises_none(heapwright: Heapwright) -> None:
+    (heapwright.folder / "e.toml").write_text(TEXT.replace('["glibc"]', '["nosuch"]'))
+    done = heapwright("experiment", "-q", "e.toml")
+    assert done.status == 2
+    assert done.err.startswith("heapwright: count-random-4-1.study: unknown allocator 'nosuch' (known: ")
+    assert "results" not in done.err

@@ -200,7 +200,8 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
         return INTERRUPTED
     if found.error:
         raise found.error
-    return 0 if len(found.rows) == 1 or any(not row.failure for row in found.rows[1:]) else 1
+    reference, *others = found.rows
+    return 0 if not reference.failure and (not others or any(not row.failure for row in others)) else 1
 
 
 def _write_files(args: argparse.Namespace, found: Comparison, metrics: list[str], command: list[str]) -> None:

@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
     folder: Path = args.output or args.file.with_suffix("")
     if folder == args.file:
         folder = args.file.with_name(f"{args.file.name}.results")
-    folder.mkdir(parents=True, exist_ok=True)
     planned_searches = expand_searches(definition)
     digests = digests_of(planned_searches, definition, args.file.parent)
     if not args.results_only:
+        folder.mkdir(parents=True, exist_ok=True)
         try:
             with exclusive_folder(folder):
                 put_outdated_aside(digests, folder, say)

@@ -159,7 +159,7 @@ class Failures:
         left = f"; {self._left_out} of the same program and method were left out" if self._left_out else ""
         raise HeapwrightError(
             f"{first.message}{others}{left}",
-            first.hint or "the results are those of the other searches; the same command tries again",
+            first.hint or "the same command tries the failed searches again",
             status=first.status,
         )
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from heapwright.interleaving.candidates import Candidate, Comparisons
 from heapwright.interleaving.configuration import DEFAULT_ID
 from heapwright.interleaving.stats import ALPHA, ratio_interval
-from heapwright.metrics import METRICS
+from heapwright.objectives import objective_of_pick
 from heapwright.search.pareto import dominates
 from heapwright.study.claim import effect, is_proven, losses
 from heapwright.study.policy import Aims
@@ -115,15 +115,10 @@ def _promoted(proven: Sequence[Pick], objectives: Sequence[str]) -> dict[PickNam
     return found
 
 
-def _own(name: PickName, objectives: Sequence[str]) -> str | None:
-    """The objective of a pick name; None for 'balanced'."""
-    return next((m for m in objectives if METRICS[m].kind == name), None)
-
-
 def _key(row: Pick, name: PickName, objectives: Sequence[str]) -> tuple[float, float]:
     """The sort key of rows under a pick name: the best row has the smallest."""
     costs = _costs(row, objectives)
-    own = _own(name, objectives)
+    own = objective_of_pick(name, objectives)
     return (costs[objectives.index(own)] if own else row.score), row.score
 
 
@@ -156,7 +151,7 @@ def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
     worse = losses(pick, objectives)
     if worse:
         return f"fresh runs proved no gain, and a loss: {'; '.join(map(effect, worse))}"
-    own = _own(name, objectives)
+    own = objective_of_pick(name, objectives)
     found = pick.confirmed.get(own) if own else None
     if is_proven(pick, objectives) and found is not None and found.verdict != "better":
         return f"fresh runs of the best candidate did not prove this gain: {effect(found)}"

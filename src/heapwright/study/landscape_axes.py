@@ -62,9 +62,8 @@ def axis_text(spec: ParamSpec, low: int | None, high: int | None, step: float | 
     if low is None or high is None:
         raise UsageError(f"{spec.key} needs a range", f"for example --range {spec.key}=1:1024")
     if high <= low or (log and low < 1):
-        raise UsageError(
-            f"--range {spec.key}={low}:{high} is empty" if high <= low else f"{spec.key}: a log axis begins at 1"
-        )
+        empty = f"--range {spec.key}={low}:{high} is empty: LOW must be below HIGH"
+        raise UsageError(empty if high <= low else f"{spec.key}: a log axis begins at 1")
     return f"{spec.key}:{low}:{high}:{step or (0.5 if log else spec.step):g}"
 
 

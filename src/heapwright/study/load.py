@@ -51,8 +51,8 @@ from heapwright.study.options import Options
 from heapwright.study.policy import aims_of, requirements_of
 from heapwright.study.prefix import ChosenPrefix, chosen_prefix, prefix_sentence, with_objection
 from heapwright.study.program import program_of
+from heapwright.study.refuted_bound import bound_after
 from heapwright.study.requirement import with_requirements
-from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.stage_times import stages_of
 from heapwright.study.store import Store, read_study, study_errors
 from heapwright.study.view import (
@@ -209,7 +209,7 @@ def view_of(store: Store) -> StudyView:
         stages=stages_of(store, runs),
         objectives_why=_why_these_objectives(store, early, options),
         prefix=prefix,
-        matters=bound_of_study(store, runs) if recordings is None else None,
+        matters=bound_after(store, runs, [*picks.values(), *usual.values()]) if recordings is None else None,
         program=program_json(known) if (known := program_of(store)) is not None and recordings is None else {},
         managed=meta.managed,
         runtimes=extra_spaces(meta, evaluations),

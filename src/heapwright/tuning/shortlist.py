@@ -16,7 +16,7 @@ from heapwright.interleaving.candidates import Candidate, gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun
-from heapwright.metrics import METRICS
+from heapwright.objectives import objective_of_pick
 from heapwright.search import pareto
 from heapwright.study import options as opt
 from heapwright.study.policy import Aims
@@ -100,7 +100,7 @@ def _rounds_of(candidate: Candidate, again: Sequence[StoredRun], inputs: Sequenc
 
 
 def choose_picks(candidates: Sequence[Candidate], aims: Aims) -> dict[PickName, Candidate]:
-    """Choose the best candidate in the first memory objective, in the first time objective, and by balanced score.
+    """Choose the best candidate in the memory and in the time objective (`objective_of_pick`), and by balanced score.
 
     A pick that is not better than the default is left out. The pick with the best score comes first.
     """
@@ -112,11 +112,12 @@ def choose_picks(candidates: Sequence[Candidate], aims: Aims) -> dict[PickName, 
     members = pareto.front(costs)
     picks: dict[PickName, Candidate] = {}
     middle = min(members, key=lambda i: (scores[i], sum(costs[i]), i))
-    kinds: list[tuple[PickName, str]] = [("memory", "memory"), ("time", "time")]
-    for name, kind in kinds:
-        at = next((i for i, m in enumerate(objectives) if METRICS[m].kind == kind), None)
-        if at is None:
+    names: tuple[PickName, ...] = ("memory", "time")
+    for name in names:
+        own = objective_of_pick(name, objectives)
+        if own is None:
             continue
+        at = objectives.index(own)
         best = min(members, key=lambda i, at=at: (costs[i][at], sum(costs[i])))  # type: ignore[misc]
         if costs[best][at] < 0:
             picks[name] = candidates[best]
