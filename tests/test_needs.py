@@ -95,9 +95,13 @@ def test_tests_that_repeat_more_in_the_long_form_are_marked() -> None:
     """`make torture` selects the tests of its long form by their marks."""
     found = []
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        module = ast.parse(file.read_text(encoding="utf-8"))
+        of_all = [
+            ast.unparse(x.value) for x in module.body if isinstance(x, ast.Assign) and "pytestmark" in ast.unparse(x)
+        ]
+        for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                marks = [ast.unparse(mark) for mark in node.decorator_list]
+                marks = of_all + [ast.unparse(mark) for mark in node.decorator_list]
                 called = {ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
                 known = any(mark.startswith(("pytest.mark.long", "given", "rule")) for mark in marks)
                 found += [f"{file.name}::{node.name}"] if "needs.repeats" in called and not known else []

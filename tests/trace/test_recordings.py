@@ -91,9 +91,11 @@ def test_a_malloc_that_a_program_is_linked_with_stays_loaded(
     assert heapwright_record("-o", "linked.hwt", "--", linked, folder=tmp_path).returncode == 0
     seen: list[str] = []
 
-    def replay(ready: ReadyTrace, options: MeterOptions, env: dict[str, str], stop: Event | None = None) -> ReplayRun:
+    def replay(
+        ready: ReadyTrace, options: MeterOptions, env: dict[str, str], stop: Event | None = None, slowdown: float = 1.0
+    ) -> ReplayRun:
         seen.append(env["LD_PRELOAD"])
-        return replay_once(ready, options, env, stop=stop)
+        return replay_once(ready, options, env, stop=stop, slowdown=slowdown)
 
     monkeypatch.setattr("heapwright.interleaving.replays.replay_once", replay)
     exgen = library_folder() / "libexgen.so"
