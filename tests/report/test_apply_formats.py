@@ -76,6 +76,14 @@ def test_lmod_sets_the_very_value(value: str, tmp_path: Path) -> None:
     assert environment(done.stdout)["TOY"] == value
 
 
+@pytest.mark.parametrize("fmt", ["supervisord", "lmod"])
+def test_a_setting_of_this_machine_says_what_another_needs(fmt: str) -> None:
+    found = render_config(PRELOADED, fmt, ["perl"], CLAIM)
+    copy = f"On another machine, copy {EXGEN} (sha256 {file_sha256(EXGEN)}) and change its path below\n"
+    assert copy in found
+    assert "kit" not in found.replace(copy, "")
+
+
 @needs.with_command("supervisord")
 @pytest.mark.parametrize("value", [*HOSTILE, "a ; b"])
 def test_supervisord_reads_the_very_value_or_it_is_refused(value: str, tmp_path: Path) -> None:

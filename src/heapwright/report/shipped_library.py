@@ -29,8 +29,14 @@ class ShippedLibrary(NamedTuple):
     sha256: str
 
     @property
+    def here(self) -> str:
+        """What another machine needs, for a comment beside a setting of this machine."""
+        path = self.path if self.path.isprintable() else repr(self.path)  # a comment is one line
+        return f"On another machine, copy {path} (sha256 {self.sha256 or 'unknown'}) and change its path below"
+
+    @property
     def sentence(self) -> str:
-        """Where the library comes from, for a comment."""
+        """Where the library of an image comes from, for a comment."""
         source = self.source if self.source.isprintable() else repr(self.source)  # a comment is one line
         where = f"{source} of the kit ('heapwright kit')" if self.in_kit else f"{source} of this machine"
         return f"Library: {where}, sha256 {self.sha256 or 'unknown: the file is not here'}"
