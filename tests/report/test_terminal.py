@@ -62,6 +62,15 @@ def test_no_line_holds_a_torn_number(name: str) -> None:
         assert not re.match(r"\s*%", line), line
 
 
+def test_a_long_verdict_leaves_the_names_of_metrics_whole() -> None:
+    found = widest()
+    peak = Confirmation("peak_rss_bytes", 0.9, 0.7, 1.2, 0.001, 40, "better", 1023.9 * 2**20, 1023.9 * 2**20)
+    assert peak.verdict_text == "better in replays"
+    picks = {name: dataclasses.replace(pick, confirmed={peak.metric: peak}) for name, pick in found.picks.items()}
+    table = shown(dataclasses.replace(found, objectives=[peak.metric], picks=picks))
+    assert re.search(r" peak_rss +1023\.9 MiB", table)
+
+
 @pytest.mark.parametrize("name", ["proven", "widest", "single objective"])
 def test_every_figure_stands_whole_in_the_table(name: str) -> None:
     found = VIEWS[name]()

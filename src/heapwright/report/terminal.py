@@ -288,9 +288,9 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
 
     medians = [f"with {what}"] if what == "advice" else ["default", f"with {what}"]
     table = _table(what, "metric", *medians, "change", "95% interval", "verdict")
-    for column in table.columns[2:]:  # where the table is too wide, labels wrap and figures do not
+    for column in table.columns[2:-1]:  # if the table is too wide, labels and verdicts wrap, the longest first
         column.no_wrap = True
-        column.justify = "right" if column.header != "verdict" else "left"
+        column.justify = "right"
     for name, confirmed in rows:
         label = name
         for key in view.objectives:
