@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def test_another_process_with_the_same_id_has_not_replaced_a_killed_one(tmp_path
     (raw,) = tmp_path.glob("*.raw")
     assert not has_exited(raw)
     before = raw.read_bytes()
+    time.sleep(0.02)  # the kernel counts the times at which processes start in hundredths of a second
     script = 'cp "$1" "$2/$$-0.raw"; export HEAPWRIGHT_RECORD="$2" LD_PRELOAD="$3"; exec perl -e 1'
     subprocess.run(["sh", "-c", script, "sh", raw, folder, preload], env=env, check=True)
     (second,) = tmp_path.glob("*-1.raw")
