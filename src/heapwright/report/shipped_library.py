@@ -31,15 +31,20 @@ class ShippedLibrary(NamedTuple):
     @property
     def here(self) -> str:
         """What another machine needs, for a comment beside a setting of this machine."""
-        path = self.path if self.path.isprintable() else repr(self.path)  # a comment is one line
+        path = _on_one_line(self.path)
         return f"On another machine, copy {path} (sha256 {self.sha256 or 'unknown'}) and change its path below"
 
     @property
     def sentence(self) -> str:
         """Where the library of an image comes from, for a comment."""
-        source = self.source if self.source.isprintable() else repr(self.source)  # a comment is one line
+        source = _on_one_line(self.source)
         where = f"{source} of the kit ('heapwright kit')" if self.in_kit else f"{source} of this machine"
         return f"Library: {where}, sha256 {self.sha256 or 'unknown: the file is not here'}"
+
+
+def _on_one_line(path: str) -> str:
+    """A path as a comment can hold it."""
+    return path if path.isprintable() else repr(path)
 
 
 def preloaded_libraries(env: Mapping[str, str], platform: str | None = None) -> list[ShippedLibrary]:
