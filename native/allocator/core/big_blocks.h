@@ -5,8 +5,9 @@
 // hold memory for it: otherwise a program that frees small blocks and then allocates large ones
 // would touch new memory. Hardened builds give each such block a mapping, with a guard page.
 //
-// These blocks belong to no heap: all functions work on the pool and take its lock. After a call a
-// heap must call ThreadCache::update_region_bounds(), because the region may have begun or grown.
+// These blocks belong to no heap: the functions work on the pool and take its lock. With several
+// threads a heap keeps freed spans in its depot, and uses them again without the lock. After a call
+// a heap must call ThreadCache::update_region_bounds(), because the region may have begun or grown.
 #pragma once
 
 #include <algorithm>
@@ -27,17 +28,26 @@ class BigBlocks {
     void* block = nullptr;    // nullptr: out of memory
     bool reads_zero = false;  // not used since the kernel gave it
   };
-  // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock.
-  Allocated allocate_span(std::size_t bytes);
-  // Takes a cached span; nullptr: none fits.
-  void* reuse_span(SpanCache& cache, std::size_t bytes);
-  // Returns all cached spans to the region. Any thread may call it if the process has threads.
-  void empty(SpanCache& cache);
+  // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock. `may_grow`:
+  // otherwise it allocates none if the region would need new memory. First it returns the spans in
+  // `freed`, linked, to the region.
+  Allocated allocate_span(std::size_t bytes, bool may_grow = true, Superblock* freed = nullptr);
+  // How many superblocks a span for `bytes` has.
+  static std::size_t superblocks_for(std::size_t bytes) {
+    return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
+  }
+  // Makes a freed span one for a block of `bytes`, which needs as many superblocks.
+  static void* use_again(Superblock* span, std::size_t bytes);
+  // Returns a freed span to the region.
+  void give_span(Superblock* span);
   // Allocates a mapping, or a span that needs no new memory. `alignment` is a power of two.
   Allocated allocate_large(std::size_t bytes, std::size_t alignment);
   // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
-  // begins there; `fault` then says what is wrong.
-  bool free_span(void* address, Fault& fault, FreedAs freed_as, SpanCache& cache);
+  // begins there; `fault` then says what is wrong. If the process has threads, it calls
+  // keeps(span); where that returns true, the heap has kept the span, and another thread may have
+  // taken it since.
+  template <class F>
+  bool free_span(void* address, Fault& fault, FreedAs freed_as, F keeps);
   // Frees a block outside the region, likewise.
   bool free_large(void* address, Fault& fault, FreedAs freed_as);
   // Returns the usable bytes of a span or a large block, or 0 if none begins at `address`.
@@ -60,13 +70,8 @@ class BigBlocks {
   static std::size_t span_size(std::size_t bytes) {
     return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), platform::page_size());
   }
-  static std::size_t superblocks_for(std::size_t bytes) {
-    return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
-  }
-  static void* use_again(Superblock* span, std::size_t bytes);
   HEAPWRIGHT_COLD Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
   bool claim_span(Superblock* span);
-  void give_span(Superblock* span);
   void quarantine_span(Superblock* span);
   void release_from_quarantine(Superblock* span);
 
@@ -74,11 +79,20 @@ class BigBlocks {
 };
 
 template <Configuration C>
-typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) {
+typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes, bool may_grow,
+                                                             Superblock* freed) {
   const std::size_t count = superblocks_for(bytes);
   const Pool::Guard guard(*pool_);
   if constexpr (C::kSecure) {
     pool_->start_hardening();
+  }
+  while (freed != nullptr) {
+    Superblock* const next = freed->next;
+    pool_->region.give_span(freed);
+    freed = next;
+  }
+  if (!may_grow && pool_->region.needs_new_memory(bytes)) {
+    return {};
   }
   if constexpr (!C::kSecure) {  // a hardened build has freed spans in quarantine
     if (Superblock* const span = pool_->region.take_span(count); span != nullptr) {
@@ -103,22 +117,10 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes) 
 }
 
 template <Configuration C>
-void* BigBlocks<C>::reuse_span(SpanCache& cache, std::size_t bytes) {
-  Superblock* const span = cache.take(superblocks_for(bytes));
-  return span == nullptr ? nullptr : use_again(span, bytes);
-}
-
-// Makes a freed span one for a block of `bytes`, which needs as many superblocks.
-template <Configuration C>
 void* BigBlocks<C>::use_again(Superblock* span, std::size_t bytes) {
   store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes)));
   set_kind(span, Kind::kSpan);
   return memory_of(span);
-}
-
-template <Configuration C>
-void BigBlocks<C>::empty(SpanCache& cache) {
-  cache.clear([this](Superblock* span) { give_span(span); });
 }
 
 template <Configuration C>
@@ -197,8 +199,9 @@ bool BigBlocks<C>::free_large(void* address, Fault& fault, [[maybe_unused]] Free
 }
 
 template <Configuration C>
+template <class F>
 bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] FreedAs freed_as,
-                             SpanCache& cache) {
+                             [[maybe_unused]] F keeps) {
   Superblock* const superblock = superblock_of(address);
   if (!begins_span(superblock, address)) {
     const bool free = superblock->kind == Kind::kFree || superblock->kind == Kind::kHeldBack;
@@ -221,16 +224,13 @@ bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] Freed
     quarantine_span(superblock);
     return true;
   }
-  if (!pool_->threaded || superblock->length > SpanCache::kMaxSuperblocks) {
-    give_span(superblock);
-    return true;
+  if (pool_->threaded) {
+    set_kind(superblock, Kind::kHeldBack);  // before another thread can take it
+    if (keeps(superblock)) {
+      return true;
+    }
   }
-  if (!pool_->has_joined(cache)) {
-    const Pool::Guard guard(*pool_);
-    pool_->join(cache);
-  }
-  set_kind(superblock, Kind::kHeldBack);
-  cache.put(superblock, superblock->length, [this](Superblock* old) { give_span(old); });
+  give_span(superblock);
   return true;
 }
 

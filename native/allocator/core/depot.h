@@ -1,4 +1,5 @@
-// Keeps a heap's reserve of whole free lists, its depot: for each size class a stack of them.
+// Keeps a heap's reserve of free memory, its depot: for each size class a stack of whole free lists,
+// and for each length a stack of freed spans.
 //
 // After Bonwick and Adams, "Magazines and Vmem" (USENIX 2001). A list of the thread cache that has
 // grown long moves to the depot as a unit, and comes back as a unit when the list is empty. So a
@@ -16,17 +17,22 @@
 // walk through each list takes 20 to 30 % of a burst's CPU time (docs/design-notes/bursts.md). So
 // `bytes()` is an upper bound too.
 //
+// Spans are linked by their descriptions (Superblock::next), so their memory is not touched. Without
+// them, each thread of a program that allocates buffers would wait for the pool's lock all the time.
+// A span in the depot is of kind kHeldBack: a second free() of it is noticed, and statistics count it
+// as free; for the region it is in use. A process with one thread keeps no spans here.
+//
 // Sharing. A thread that sleeps would strand its depot. So with several threads a heap keeps only
-// `kPrivateBytes` to itself; further lists go to stacks that other threads can empty. Each shared
-// stack is one word that is either whole or 0:
+// `kPrivateBytes` of lists to itself; further lists, and all spans, go to stacks that other threads
+// can empty. Each shared stack is one word that is either whole or 0:
 //
 //   the heap's thread   takes the word by an exchange with 0, changes the stack, and stores the new
 //                       word. Only this thread ever makes the word another value than 0. So where
 //                       it reads 0, or has taken the word, a plain store suffices.
-//   other threads       take the word by an exchange with 0, and own all lists of the stack then.
+//   other threads       take the word by an exchange with 0, and own the whole stack then.
 //
-// No thread reads a list before it has taken the word that leads to it. So no thread reads blocks
-// that another thread may return, purge or unmap, and a word that changes and changes back does no
+// No thread reads a list or a span before it has taken the word that leads to it. So no thread reads
+// what another thread may return, purge or unmap, and a word that changes and changes back does no
 // harm (no ABA problem). The store releases the blocks' words, which the heap's thread wrote, and
 // the exchange acquires them. A thread that is stopped between the two steps delays no other.
 // The heap's thread writes `DepotRecord::pushed_bytes_` (pool.h), the others `taken_bytes_`.
@@ -52,6 +58,7 @@ class Depot : public DepotRecord {
  public:
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kPrivateBytes = 256 * 1024;
+  static constexpr std::size_t kLongestSpan = FreedSpans::kLongest;  // that a depot keeps, in superblocks
 
   // `superblocks`: of the heap that has the depot.
   constexpr explicit Depot(OwnedSuperblocks<C>& superblocks)
@@ -118,8 +125,60 @@ class Depot : public DepotRecord {
       each_list(stack, f);
     }
   }
+  // An upper bound of the superblocks of all spans here.
+  [[nodiscard]] std::size_t span_superblocks() const {
+    return spans_pushed_ - __atomic_load_n(&spans_taken_, __ATOMIC_RELAXED);
+  }
+  // Adds a freed span of at most kLongestSpan superblocks.
+  void push_span(Superblock* span) {
+    const std::size_t length = span->length;
+    count_move();
+    span->next = take_spans(length);
+    count_pushed_spans(length);  // before the span can be taken
+    put_spans(length, span);
+  }
+  // Takes the latest span of `length` superblocks; nullptr: there is none.
+  Superblock* pop_span(std::size_t length) {
+    Superblock* const span = length <= kLongestSpan ? take_spans(length) : nullptr;
+    if (span != nullptr) {
+      put_spans(length, span->next);
+      count_pushed_spans(-length);
+      count_move();
+    }
+    return span;
+  }
+  // Keeps the latest spans of each length, half of them, and calls f(span) for each of the others.
+  template <class F>
+  void halve_spans(F f) {
+    for (std::size_t length = 1; length <= kLongestSpan; ++length) {
+      Superblock* latest = take_spans(length);
+      std::size_t count = 0;
+      each_span(latest, [&](Superblock*) { ++count; });
+      Superblock** end = &latest;
+      for (std::size_t kept = 0; kept < (count + 1) / 2; ++kept) {
+        end = &(*end)->next;
+      }
+      Superblock* const older = std::exchange(*end, nullptr);
+      put_spans(length, latest);
+      each_span(older, [&](Superblock* span) {
+        count_pushed_spans(-length);
+        f(span);
+      });
+    }
+  }
+  // Any thread: takes all spans, and calls f(span) for each.
+  template <class F>
+  void take_all_spans(F f) {
+    for (std::size_t length = 1; length <= kLongestSpan; ++length) {
+      each_span(take_spans(length), [&](Superblock* span) {
+        add_taken(length * kSuperblockBytes);
+        __atomic_fetch_add(&spans_taken_, length, __ATOMIC_RELAXED);
+        f(span);
+      });
+    }
+  }
   [[nodiscard]] OwnedSuperblocks<C>& superblocks() const { return *superblocks_; }
-  // An upper bound of the memory of all blocks here.
+  // An upper bound of the memory of all blocks and spans here.
   [[nodiscard]] std::size_t bytes() const { return private_bytes_ + shared_bytes(); }
 
   // Takes over all lists of the depot of a heap that was alone, and so shared nothing. Other
@@ -129,6 +188,7 @@ class Depot : public DepotRecord {
       put_shared(number, std::exchange(other.private_stack(number), 0));
     }
     add_pushed(std::exchange(other.private_bytes_, 0));
+    other.take_all_spans([this](Superblock* span) { push_span(span); });
   }
   // Tells a reader in another process where the stacks are.
   constexpr void describe(HeapLayout& layout) const {
@@ -188,7 +248,37 @@ class Depot : public DepotRecord {
     }
   }
 
+  // Called by the heap's thread: the superblocks in spans.
+  void count_pushed_spans(std::size_t superblocks) {
+    spans_pushed_ += superblocks;
+    add_pushed(superblocks * kSuperblockBytes);
+  }
+  // Calls f(span) for each span of a stack; f may give it to another thread.
+  template <class F>
+  static void each_span(Superblock* stack, F f) {
+    while (stack != nullptr) {
+      Superblock* const next = stack->next;
+      f(stack);
+      stack = next;
+    }
+  }
+  // The same for the spans of a length.
+  Superblock* take_spans(std::size_t length) {
+    Superblock*& word = spans_[length];
+    return __atomic_load_n(&word, __ATOMIC_RELAXED) == nullptr
+               ? nullptr
+               : __atomic_exchange_n(&word, nullptr, __ATOMIC_ACQUIRE);
+  }
+  void put_spans(std::size_t length, Superblock* stack) {
+    if (stack != nullptr) {
+      __atomic_store_n(&spans_[length], stack, __ATOMIC_RELEASE);
+    }
+  }
+
   std::array<std::uint64_t, 2 * Classes::kCount> stacks_{};  // the private ones, then the shared ones
+  std::size_t spans_pushed_ = 0;                       // superblocks in spans: pushed by the heap's thread,
+  std::size_t spans_taken_ = 0;                        // and taken with a stack, by any thread
+  std::array<Superblock*, kLongestSpan + 1> spans_{};  // by length, all shared
   std::size_t private_bytes_ = 0;
   OwnedSuperblocks<C>* superblocks_;
 };

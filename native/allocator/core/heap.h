@@ -1,7 +1,8 @@
 // Joins the parts of a heap. One thread allocates from it and frees to it. It consists of
 //
 //   a thread cache           one free list for each size class (thread_cache.h)
-//   a depot                  whole free lists in reserve, for each size class a stack (depot.h)
+//   a depot                  whole free lists in reserve, for each size class a stack, and freed spans
+//                            (depot.h)
 //   owned superblocks        aligned chunks of 64 KiB, each with blocks of one size class
 //                            (owned_superblocks.h); those with a block to hand out wait in one
 //                            queue for each class, and its first is the current superblock
@@ -10,7 +11,6 @@
 //   remote-free batches      freed blocks of superblocks that other heaps own (remote_frees.h)
 //   big blocks               above 32 KiB: spans of superblocks up to 1 MiB, else mostly mappings
 //                            (big_blocks.h)
-//   a span cache             the spans that it freed last (span_cache.h)
 //
 // All heaps share one pool (pool.h): the region, a range of addresses that all superblocks come
 // from, and lists under one lock. Heap 0 is the only one while the process has one thread.
@@ -63,7 +63,7 @@
 //
 // One thread exit (ThreadHeaps calls on_thread_exit()):
 //   1. The cache, the depot and the lists of blocks freed by others are flushed: all their blocks
-//      return to their superblocks, or to batches. Cached spans return to the region.
+//      return to their superblocks, or to batches, and spans to the region.
 //   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
 //      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
@@ -75,8 +75,8 @@
 //
 // Invariants:
 //   - At most one thread uses a heap. Other threads may only send to its superblocks' remote
-//     queues, add to and take its lists of blocks freed by others, take the shared lists of its depot
-//     and its cached spans, and, under its lock, reclaim and return blocks for it.
+//     queues, add to and take its lists of blocks freed by others, take the shared lists and the spans
+//     of its depot, and, under its lock, reclaim and return blocks for it.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
 //     depot, in a list of blocks freed by others, in a batch, in a remote queue, in quarantine
 //     (hardened builds, C::kSecure), in its superblock's free list, on a purged page, or not carved
@@ -228,7 +228,6 @@ class Heap {
     bool any = false;
     flush_cache();
     pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
-    pool_->each_span_cache([this](SpanCache& other) { big_.empty(other); });
     drain_remote();
     if (pages) {
       any = owned_.purge_pages();
@@ -295,9 +294,13 @@ class Heap {
   bool return_to_allocating_heap(std::size_t class_number, Block* block);
   void* allocate_class(std::size_t class_number, std::size_t bytes);
   void* allocate_span(std::size_t bytes);
+  bool free_span(void* address, Fault& fault, FreedAs freed_as);
+  [[gnu::noinline]] void* allocate_span_in_region(std::size_t bytes);
+  bool keep_span(Superblock* span);
+  Superblock* spans_of_other_lengths();
   void* allocate_large(std::size_t bytes, std::size_t alignment);
   void store_list(std::size_t class_number, BlockChain list);
-  bool make_room();
+  bool make_room(std::size_t offered = 0);
   HEAPWRIGHT_COLD void return_idle_memory();
   void shrink_idle_depot();
   void empty_depot();
@@ -322,9 +325,15 @@ class Heap {
   static constexpr std::uint32_t kListsPerCheck = 16;
   static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
   static constexpr std::uint32_t kListsPerLook = 64;      // at memory that is not needed any more
-  static constexpr std::uint32_t kMissesPerLook = 64;     // at FreedByOthers
-  static constexpr int kMaxHalvings = 8;                  // of a depot at a time
-  static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
+  static constexpr std::uint32_t kSpansPerLook = 64;      // the same, of freed spans
+  static constexpr std::size_t kSpans = 0;                // where a class is asked for: spans of any length
+  // When the depot lacks a span of the right length, it may hold this much in others: so many
+  // superblocks, or this part of the memory of the heap's spans in use.
+  static constexpr std::size_t kOtherSpans = 4;
+  static constexpr std::size_t kOtherSpansPart = 8;
+  static constexpr std::uint32_t kMissesPerLook = 64;  // at FreedByOthers
+  static constexpr int kMaxHalvings = 8;               // of a depot at a time
+  static constexpr std::uint64_t kIdleMs = 100;        // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
   // neighbours again. If other threads free such blocks, they return at once, because links lead
@@ -333,10 +342,11 @@ class Heap {
   // For each class: the blocks that this heap has obtained for allocations, less those in its
   // depot. The depot accepts at most this number and two lists more. A thread that only frees
   // blocks of others has no use for a depot, and would keep the superblocks of its blocks from
-  // becoming empty.
+  // becoming empty. For spans, in superblocks, at kSpans.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
   std::uint32_t seen_lists_ = 0;  // that frees have filled, those that stayed in the thread cache included
+  std::uint32_t seen_spans_ = 0;  // that the depot was offered
   std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others
@@ -344,7 +354,6 @@ class Heap {
   DepotLimit<C> depot_limit_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;
-  SpanCache spans_;
   Pool* pool_;
   const void* zeroed_block_ = nullptr;  // see is_zero()
   struct Nothing {};

@@ -1,6 +1,6 @@
 // Handles the lists that leave a heap's thread cache: keeps them in the depot, or returns their
-// blocks to superblocks. It also shrinks the heap's own depot, and empties the depots of threads
-// that sleep.
+// blocks to superblocks; and likewise freed spans. It also shrinks the heap's own depot, and empties
+// the depots of threads that sleep.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,6 @@ void Heap<C>::flush_cache() {
   }
   empty_depot();
   depot_limit_.reset();
-  big_.empty(spans_);
 }
 
 // Returns whether the first blocks of a list lie in many superblocks: they were freed in random
@@ -99,7 +98,8 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   obtained_[class_number] -= estimated_count(list);
   const bool looks = depot_limit_.may_fall() && stored_lists_ % kListsPerDecision == 0;
   if ((looks || !depot_limit_.allows(depot_.bytes())) && !make_room()) [[unlikely]] {
-    depot_limit_.add_refused(class_number, estimated_count(list));
+    depot_limit_.add_refused(class_number,
+                             static_cast<std::size_t>(estimated_count(list)) * Classes::bytes(class_number));
     return_list(list);
     return;
   }
@@ -109,15 +109,56 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   }
 }
 
-// Called when the depot is full, and now and then while its limit is raised: makes room for a list,
-// or returns false. A full depot stays as it is, unless its limit has fallen: then half of it
-// returns.
+// Puts a freed span into the depot. Returns false if the depot does not take it.
 template <Configuration C>
-bool Heap<C>::make_room() {
+bool Heap<C>::keep_span(Superblock* span) {
+  if (++seen_spans_ % kSpansPerLook == 0) [[unlikely]] {
+    return_idle_memory();
+    shrink_idle_depot();
+  }
+  const std::int64_t length = span->length;
+  if (length > static_cast<std::int64_t>(Depot<C>::kLongestSpan) || length > obtained_[kSpans]) {
+    return false;
+  }
+  obtained_[kSpans] -= length;
+  const std::size_t bytes = span_bytes(span);
+  if (!depot_limit_.allows(depot_.bytes() + bytes) && !make_room(bytes)) [[unlikely]] {
+    depot_limit_.add_refused(kSpans, bytes);
+    return false;
+  }
+  if (!pool_->has_joined(depot_)) [[unlikely]] {
+    const Pool::Guard guard(*pool_);
+    pool_->join(depot_);
+  }
+  depot_.push_span(span);
+  return true;
+}
+
+// Called when this heap needs a span that its depot has not: takes those that the depot has, of other
+// lengths, if they are many. Returns them linked. Otherwise a program with spans of random lengths
+// would hold many of each length.
+template <Configuration C>
+Superblock* Heap<C>::spans_of_other_lengths() {
+  const auto in_use = static_cast<std::size_t>(std::max(obtained_[kSpans], std::int64_t{0}));
+  Superblock* spans = nullptr;
+  if (depot_.span_superblocks() > std::max(kOtherSpans, in_use / kOtherSpansPart)) {
+    depot_.take_all_spans([&](Superblock* span) {
+      span->next = spans;
+      spans = span;
+    });
+  }
+  return spans;
+}
+
+// Called when the depot is full, and now and then while its limit is raised: makes room for a list, or
+// for a span of `offered` bytes, or returns false. A full depot stays as it is, unless its limit has
+// fallen: then half of it returns.
+template <Configuration C>
+bool Heap<C>::make_room(std::size_t offered) {
   const std::size_t bytes = depot_.bytes();
   {
     const Pool::Guard guard(*pool_);
-    depot_limit_.update(*pool_, bytes, bytes + owned_.purger().idle_bytes());
+    depot_limit_.update(*pool_, bytes + offered, bytes + offered + owned_.purger().idle_bytes());
     if (pool_->threaded) {
       pool_->join(depot_);
     }
@@ -126,8 +167,9 @@ bool Heap<C>::make_room() {
     for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
       depot_.halve(class_number, [this](BlockChain list) { return_list(list); });
     }
+    depot_.halve_spans([this](Superblock* span) { big_.give_span(span); });
   }
-  return depot_limit_.allows(depot_.bytes());
+  return depot_limit_.allows(depot_.bytes() + offered);
 }
 
 // Empties the depot of a thread that sleeps and holds more than its share, unless purging is
@@ -176,7 +218,7 @@ void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
 }
 
 // Returns all blocks to their superblocks that another heap's depot shares or that threads have
-// freed for it.
+// freed for it, and all spans of the depot to the region.
 template <Configuration C>
 void Heap<C>::empty_depot_of(DepotRecord& record) {
   auto& depot = static_cast<Depot<C>&>(record);
@@ -185,6 +227,7 @@ void Heap<C>::empty_depot_of(DepotRecord& record) {
     return_list(list, superblocks, OwnedSuperblocks<C>::Returned::kForOwner);
   };
   depot.take_all_shared(return_all);
+  depot.take_all_spans([this](Superblock* span) { big_.give_span(span); });
   superblocks.freed_by_others().take_all(return_all);
 }
 
@@ -193,6 +236,7 @@ void Heap<C>::empty_depot() {
   for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
     empty_depot(class_number);
   }
+  depot_.take_all_spans([this](Superblock* span) { big_.give_span(span); });
 }
 template <Configuration C>
 void Heap<C>::empty_depot(std::size_t class_number) {

@@ -97,7 +97,7 @@ bool Heap<C>::refill(std::size_t class_number) {
     return false;
   }
   obtained_[class_number] += static_cast<std::int64_t>(blocks.count);
-  depot_limit_.add_taken(class_number, blocks.count);
+  depot_limit_.add_taken(class_number, blocks.count * Classes::bytes(class_number));
   cache_.fill(class_number, blocks.first, blocks.count);
   return true;
 }
@@ -132,20 +132,47 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
-  if (!C::kSecure && pool_->threaded) {  // otherwise nothing is cached
-    if (void* const cached = big_.reuse_span(spans_, bytes); cached != nullptr) {
-      return cached;
+  const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
+  if constexpr (!C::kSecure) {
+    Superblock* span = nullptr;
+    if (!pool_->threaded) {
+      span = region().take_span(length);
+    } else if (span = depot_.pop_span(length); span != nullptr) {
+      depot_limit_.after_pop(depot_.bytes());
+      obtained_[kSpans] += static_cast<std::int64_t>(length);
+    }
+    if (span != nullptr) {
+      return BigBlocks<C>::use_again(span, bytes);
     }
   }
-  if (may_empty_depots()) {
+  return allocate_span_in_region(bytes);
+}
+
+// Allocates a span where neither the depot has one of its length nor, in a process with one thread,
+// the region.
+template <Configuration C>
+void* Heap<C>::allocate_span_in_region(std::size_t bytes) {
+  const bool may_empty = may_empty_depots();
+  auto result = big_.allocate_span(bytes, !may_empty, pool_->threaded ? spans_of_other_lengths() : nullptr);
+  if (result.block == nullptr && may_empty) {
     empty_own_or_idle_depot(bytes);
+    result = big_.allocate_span(bytes);
   }
-  const auto [block, reads_zero] = big_.allocate_span(bytes);
   cache_.update_region_bounds();
-  if (block != nullptr) {
-    zeroed_block_ = reads_zero ? block : nullptr;
+  if (result.block != nullptr) {
+    zeroed_block_ = result.reads_zero ? result.block : nullptr;
+    if (pool_->threaded) {
+      const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
+      obtained_[kSpans] += static_cast<std::int64_t>(length);
+      depot_limit_.add_taken(kSpans, length * kSuperblockBytes);
+    }
   }
-  return block;
+  return result.block;
+}
+
+template <Configuration C>
+bool Heap<C>::free_span(void* address, Fault& fault, FreedAs freed_as) {
+  return big_.free_span(address, fault, freed_as, [this](Superblock* span) { return keep_span(span); });
 }
 
 template <Configuration C>
@@ -190,7 +217,7 @@ bool Heap<C>::free_slow(void* address, Fault& fault, FreedAs freed_as) {
   const std::uint32_t tag = tag_of(*pool_, address);
   const std::uint32_t offset = list_offset(tag);
   if (offset == 0) {
-    return big_.free_span(address, fault, freed_as, spans_);
+    return free_span(address, fault, freed_as);
   }
   if constexpr (C::kSecure) {
     quarantine_block(address, freed_as);
@@ -247,7 +274,7 @@ void Heap<C>::flush_full_list(void* address) {
   if (class_number == 0) {  // no block of a class: the push stored nothing sensible
     cache_.reset_list_of_no_class();
     Fault fault{};
-    if (!big_.free_span(address, fault, {}, spans_)) {
+    if (!free_span(address, fault, {})) {
       pool_->report(address, fault);
     }
     return;
@@ -304,9 +331,7 @@ void Heap<C>::take_over(Heap& other) {
   {
     const Pool::Guard guard(*pool_);
     pool_->join(depot_);
-    pool_->join(spans_);
   }
-  spans_.take_over(other.spans_);
   obtained_ = other.obtained_;
   owned_.take_over(other.owned_);
   remote_frees_.take_over(other.remote_frees_);

@@ -1,8 +1,8 @@
 // Holds the state that all heaps of a process share: the region, the large blocks, the hardening
 // keys, and one lock.
 //
-// A heap takes the lock to obtain or return a superblock, a span that its span cache does not hold,
-// or a large block, never for a block of a size class. A process with one thread never takes it.
+// A heap takes the lock to obtain or return a superblock, a span that its depot does not hold, or a
+// large block, never for a block of a size class. A process with one thread never takes it.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,6 @@
 #include "hardening.h"
 #include "quarantine.h"
 #include "region.h"
-#include "span_cache.h"
 
 namespace heapwright::alloc {
 
@@ -75,12 +74,11 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;             // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;           // how many forks lie between the first process and this one
-  Sender* senders = nullptr;         // of the heaps that have sent something since the last fork
-  DepotRecord* depots = nullptr;     // of the heaps that have had a large depot, or blocks freed by others
-  SpanCache* span_caches = nullptr;  // of the heaps that have cached a span since the last fork
-  FaultHandler on_fault = nullptr;   // nullptr: faults are ignored
+  bool threaded = false;            // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
+  Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
+  DepotRecord* depots = nullptr;    // of the heaps that have had a large depot, or blocks freed by others
+  FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
   // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half
@@ -135,30 +133,13 @@ struct Pool {
       f(*depot);
     }
   }
-  // Lets other threads find a heap's cached spans. The caller holds the lock.
-  void join(SpanCache& spans) {
-    if (spans.forks_ != forks + 1) {
-      spans.forks_ = forks + 1;
-      spans.other_ = span_caches;
-      __atomic_store_n(&span_caches, &spans, __ATOMIC_RELEASE);
-    }
-  }
-  [[nodiscard]] bool has_joined(const SpanCache& spans) const { return spans.forks_ == forks + 1; }
-  // Calls f(spans) for each span cache that has joined.
-  template <class F>
-  void each_span_cache(F f) {
-    for (SpanCache* spans = __atomic_load_n(&span_caches, __ATOMIC_ACQUIRE); spans != nullptr;
-         spans = spans->other_) {
-      f(*spans);
-    }
-  }
+  [[nodiscard]] bool has_joined(const DepotRecord& depot) const { return depot.forks_ == forks + 1; }
   // In the child of a fork: the heaps of other threads may have been sending, and now never end, or
-  // changing their depots. Their cached spans are lost, like the blocks in their thread caches.
+  // changing their depots. What these hold is lost, like the blocks in their thread caches.
   void forget_other_heaps() {
     ++forks;
     senders = nullptr;
     depots = next_depot_ = nullptr;
-    span_caches = nullptr;
   }
 
   // Returns to the kernel the address space that is free at the end of the region, unless a thread

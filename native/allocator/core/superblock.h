@@ -49,7 +49,7 @@ enum class Kind : std::uint8_t {
   kBlocks = 1,    // blocks of one class
   kSpan = 2,      // the first superblock of a block that takes whole superblocks
   kSpanTail = 3,  // a further superblock of a span
-  kHeldBack = 4,  // the first superblock of a freed span: in a span cache, or, hardened, in quarantine
+  kHeldBack = 4,  // the first superblock of a freed span: in a depot, or, hardened, in quarantine
 };
 
 struct alignas(64) Superblock {

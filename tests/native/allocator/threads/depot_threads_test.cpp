@@ -2,6 +2,7 @@
 // all: a wrong order of memory accesses is a data race on the blocks' words.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <random>
@@ -130,6 +131,80 @@ TEST(DepotThreads, OthersEmptyItWhileItsThreadUsesIt) {
     }
   }
   EXPECT_EQ(left + rest.size(), kBlocks) << "a block is lost or twice there";
+  EXPECT_EQ(depot.bytes(), 0U);
+  EXPECT_GT(taken, 0U) << "the test did not test";
+}
+
+// The same for spans: each is marked as it goes into the depot and as it comes out.
+TEST(DepotThreads, OthersTakeTheSpansWhileItsThreadUsesThem) {
+  constexpr std::size_t kSpansOfALength = 100;
+  constexpr std::size_t kLengths = 3;
+  constexpr int kSteps = 100'000;
+  std::vector<Superblock> memory(kLengths * kSpansOfALength);
+  std::mutex mutex;
+  std::array<std::vector<Superblock*>, kLengths + 1> outside;
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    memory[i].length = static_cast<std::uint32_t>(1 + i % kLengths);
+    outside[memory[i].length].push_back(&memory[i]);
+  }
+  Pool pool;
+  OwnedSuperblocks<Usual> owned(pool, 0);
+  Depot<Usual> depot(owned);
+  const auto take_out = [&](Superblock* span) {
+    EXPECT_EQ(std::exchange(span->carved, 0), 1U) << "twice there";
+    span->next = nullptr;
+    const std::lock_guard guard(mutex);
+    outside[span->length].push_back(span);
+  };
+  std::atomic<bool> stop = false;
+  std::atomic<std::size_t> taken = 0;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      while (!stop) {
+        depot.take_all_spans([&](Superblock* span) {
+          take_out(span);
+          ++taken;
+        });
+        std::this_thread::yield();
+      }
+    });
+  }
+  std::thread([&] {
+    std::mt19937 random(3);  // NOLINT: the same sequence every time
+    for (int step = 0; step < kSteps; ++step) {
+      const std::size_t length = 1 + random() % kLengths;
+      const unsigned choice = random() % 64;
+      if (choice == 0) {
+        depot.halve_spans(take_out);
+      } else if (choice % 2 == 0) {
+        Superblock* span = nullptr;
+        {
+          const std::lock_guard guard(mutex);
+          if (!outside[length].empty()) {
+            span = outside[length].back();
+            outside[length].pop_back();
+          }
+        }
+        if (span != nullptr) {
+          span->carved = 1;
+          depot.push_span(span);
+        }
+      } else if (Superblock* const span = depot.pop_span(length); span != nullptr) {
+        EXPECT_EQ(span->length, length);
+        take_out(span);
+      }
+    }
+  }).join();
+  stop = true;
+  for (std::thread& other : others) {
+    other.join();
+  }
+  depot.take_all_spans(take_out);
+  for (std::size_t length = 1; length <= kLengths; ++length) {
+    EXPECT_EQ(outside[length].size(), kSpansOfALength) << "a span is lost or twice there";
+  }
+  EXPECT_EQ(depot.span_superblocks(), 0U);
   EXPECT_EQ(depot.bytes(), 0U);
   EXPECT_GT(taken, 0U) << "the test did not test";
 }
