@@ -29,7 +29,8 @@ class BigBlocks {
     bool reads_zero = false;  // not used since the kernel gave it
   };
   // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock. `may_grow`:
-  // otherwise it allocates none if the region would need new memory. First it returns the spans in
+  // otherwise it allocates none if the region would need new memory while it lends some, or if memory
+  // in use would exceed its peak. First it returns the spans in
   // `freed`, linked, to the region.
   Allocated allocate_span(std::size_t bytes, bool may_grow = true, Superblock* freed = nullptr);
   // How many superblocks a span for `bytes` has.
@@ -38,8 +39,8 @@ class BigBlocks {
   }
   // Makes a freed span one for a block of `bytes`, which needs as many superblocks.
   static void* use_again(Superblock* span, std::size_t bytes);
-  // Returns a freed span to the region.
-  void give_span(Superblock* span);
+  // Returns freed spans, linked, to the region.
+  void give_spans(Superblock* spans);
   // Allocates a mapping, or a span that needs no new memory. `alignment` is a power of two.
   Allocated allocate_large(std::size_t bytes, std::size_t alignment);
   // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
@@ -71,6 +72,7 @@ class BigBlocks {
     return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), platform::page_size());
   }
   HEAPWRIGHT_COLD Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
+  void return_spans(Superblock* spans);
   bool claim_span(Superblock* span);
   void quarantine_span(Superblock* span);
   void release_from_quarantine(Superblock* span);
@@ -86,11 +88,7 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes, 
   if constexpr (C::kSecure) {
     pool_->start_hardening();
   }
-  while (freed != nullptr) {
-    Superblock* const next = freed->next;
-    pool_->region.give_span(freed);
-    freed = next;
-  }
+  return_spans(freed);
   if (!may_grow && pool_->region.needs_new_memory(bytes)) {
     return {};
   }
@@ -99,7 +97,8 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes, 
       return {use_again(span, bytes), false};
     }
   }
-  Superblock* const first = pool_->region.take(count);
+  Region& region = pool_->region;
+  Superblock* const first = !may_grow && region.lends() ? region.take_dirty(count) : region.take(count);
   if (first == nullptr) {
     return {};
   }
@@ -124,9 +123,22 @@ void* BigBlocks<C>::use_again(Superblock* span, std::size_t bytes) {
 }
 
 template <Configuration C>
-void BigBlocks<C>::give_span(Superblock* span) {
+void BigBlocks<C>::give_spans(Superblock* spans) {
+  if (spans == nullptr) {
+    return;
+  }
   const Pool::Guard guard(*pool_);
-  pool_->region.give_span(span);
+  return_spans(spans);
+}
+
+// Likewise; the caller holds the pool's lock.
+template <Configuration C>
+void BigBlocks<C>::return_spans(Superblock* spans) {
+  while (spans != nullptr) {
+    Superblock* const next = spans->next;
+    pool_->region.give_span(spans);
+    spans = next;
+  }
 }
 
 template <Configuration C>
@@ -230,7 +242,8 @@ bool BigBlocks<C>::free_span(void* address, Fault& fault, [[maybe_unused]] Freed
       return true;
     }
   }
-  give_span(superblock);
+  const Pool::Guard guard(*pool_);
+  pool_->region.give_span(superblock);
   return true;
 }
 

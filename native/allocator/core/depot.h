@@ -20,7 +20,8 @@
 // Spans are linked by their descriptions (Superblock::next), so their memory is not touched. Without
 // them, each thread of a program that allocates buffers would wait for the pool's lock all the time.
 // A span in the depot is of kind kHeldBack: a second free() of it is noticed, and statistics count it
-// as free; for the region it is in use. A process with one thread keeps no spans here.
+// as free; the region has lent it (region.h). As long as the library knows of one thread only, as exgen
+// does, the region keeps all freed spans.
 //
 // Sharing. A thread that sleeps would strand its depot. So with several threads a heap keeps only
 // `kPrivateBytes` of lists to itself; further lists, and all spans, go to stacks that other threads
@@ -35,7 +36,7 @@
 // what another thread may return, purge or unmap, and a word that changes and changes back does no
 // harm (no ABA problem). The store releases the blocks' words, which the heap's thread wrote, and
 // the exchange acquires them. A thread that is stopped between the two steps delays no other.
-// The heap's thread writes `DepotRecord::pushed_bytes_` (pool.h), the others `taken_bytes_`.
+// The heap's thread writes `DepotRecord::pushed_bytes_` (pool.h), all threads `taken_bytes_`.
 //
 // Hardened builds have no depot: the second word of their free blocks is wiped.
 #pragma once
@@ -58,6 +59,7 @@ class Depot : public DepotRecord {
  public:
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kPrivateBytes = 256 * 1024;
+  static constexpr std::int64_t kReported = 16;                      // superblocks, see Region::lent
   static constexpr std::size_t kLongestSpan = FreedSpans::kLongest;  // that a depot keeps, in superblocks
 
   // `superblocks`: of the heap that has the depot.
@@ -125,60 +127,61 @@ class Depot : public DepotRecord {
       each_list(stack, f);
     }
   }
-  // An upper bound of the superblocks of all spans here.
-  [[nodiscard]] std::size_t span_superblocks() const {
-    return spans_pushed_ - __atomic_load_n(&spans_taken_, __ATOMIC_RELAXED);
-  }
   // Adds a freed span of at most kLongestSpan superblocks.
   void push_span(Superblock* span) {
     const std::size_t length = span->length;
     count_move();
+    add_pushed_spans(length);  // before the span can be taken
     span->next = take_spans(length);
-    count_pushed_spans(length);  // before the span can be taken
     put_spans(length, span);
+    report_spans();
   }
   // Takes the latest span of `length` superblocks; nullptr: there is none.
   Superblock* pop_span(std::size_t length) {
     Superblock* const span = length <= kLongestSpan ? take_spans(length) : nullptr;
     if (span != nullptr) {
       put_spans(length, span->next);
-      count_pushed_spans(-length);
+      add_pushed_spans(-length);
       count_move();
+      report_spans();
     }
     return span;
   }
-  // Keeps the latest spans of each length, half of them, and calls f(span) for each of the others.
-  template <class F>
-  void halve_spans(F f) {
+  // Any thread: takes all spans. Returns them linked.
+  Superblock* take_all_spans() {
+    if (span_superblocks() == 0) {
+      return nullptr;
+    }
+    Superblock* all = nullptr;
+    std::size_t superblocks = 0;
     for (std::size_t length = 1; length <= kLongestSpan; ++length) {
-      Superblock* latest = take_spans(length);
-      std::size_t count = 0;
-      each_span(latest, [&](Superblock*) { ++count; });
-      Superblock** end = &latest;
-      for (std::size_t kept = 0; kept < (count + 1) / 2; ++kept) {
-        end = &(*end)->next;
+      for (Superblock* span = take_spans(length); span != nullptr;) {
+        Superblock* const next = std::exchange(span->next, all);
+        all = span;
+        superblocks += length;
+        span = next;
       }
-      Superblock* const older = std::exchange(*end, nullptr);
-      put_spans(length, latest);
-      each_span(older, [&](Superblock* span) {
-        count_pushed_spans(-length);
-        f(span);
-      });
     }
+    if (all != nullptr) {
+      add_taken_spans(superblocks);
+      lend(-static_cast<std::int64_t>(superblocks));
+    }
+    return all;
   }
-  // Any thread: takes all spans, and calls f(span) for each.
-  template <class F>
-  void take_all_spans(F f) {
+  // In the child of a fork, after Pool::forget_other_heaps() has reset Region::lent: another thread
+  // may have been taking spans that it will not count.
+  void count_spans_again() {
+    reset_spans();
     for (std::size_t length = 1; length <= kLongestSpan; ++length) {
-      each_span(take_spans(length), [&](Superblock* span) {
-        add_taken(length * kSuperblockBytes);
-        __atomic_fetch_add(&spans_taken_, length, __ATOMIC_RELAXED);
-        f(span);
-      });
+      for (const Superblock* span = spans_[length]; span != nullptr; span = span->next) {
+        add_pushed_spans(length);
+      }
     }
+    reported_spans_ = 0;
+    report_spans();
   }
   [[nodiscard]] OwnedSuperblocks<C>& superblocks() const { return *superblocks_; }
-  // An upper bound of the memory of all blocks and spans here.
+  // An upper bound of the memory of all blocks here.
   [[nodiscard]] std::size_t bytes() const { return private_bytes_ + shared_bytes(); }
 
   // Takes over all lists of the depot of a heap that was alone, and so shared nothing. Other
@@ -188,7 +191,6 @@ class Depot : public DepotRecord {
       put_shared(number, std::exchange(other.private_stack(number), 0));
     }
     add_pushed(std::exchange(other.private_bytes_, 0));
-    other.take_all_spans([this](Superblock* span) { push_span(span); });
   }
   // Tells a reader in another process where the stacks are.
   constexpr void describe(HeapLayout& layout) const {
@@ -248,21 +250,18 @@ class Depot : public DepotRecord {
     }
   }
 
-  // Called by the heap's thread: the superblocks in spans.
-  void count_pushed_spans(std::size_t superblocks) {
-    spans_pushed_ += superblocks;
-    add_pushed(superblocks * kSuperblockBytes);
-  }
-  // Calls f(span) for each span of a stack; f may give it to another thread.
-  template <class F>
-  static void each_span(Superblock* stack, F f) {
-    while (stack != nullptr) {
-      Superblock* const next = stack->next;
-      f(stack);
-      stack = next;
+  // Tells the region how many superblocks the spans have.
+  void report_spans() {
+    const auto change = static_cast<std::int64_t>(pushed_spans() - reported_spans_);
+    if (change >= kReported || change <= -kReported) [[unlikely]] {
+      reported_spans_ = pushed_spans();
+      lend(change);
     }
   }
-  // The same for the spans of a length.
+  void lend(std::int64_t superblocks) const {
+    __atomic_fetch_add(&superblocks_->pool().region.lent.superblocks, superblocks, __ATOMIC_RELAXED);
+  }
+  // The same as take_shared() and put_shared() for the spans of a length.
   Superblock* take_spans(std::size_t length) {
     Superblock*& word = spans_[length];
     return __atomic_load_n(&word, __ATOMIC_RELAXED) == nullptr
@@ -276,8 +275,7 @@ class Depot : public DepotRecord {
   }
 
   std::array<std::uint64_t, 2 * Classes::kCount> stacks_{};  // the private ones, then the shared ones
-  std::size_t spans_pushed_ = 0;                       // superblocks in spans: pushed by the heap's thread,
-  std::size_t spans_taken_ = 0;                        // and taken with a stack, by any thread
+  std::size_t reported_spans_ = 0;                     // of pushed_spans(), what the region has been told
   std::array<Superblock*, kLongestSpan + 1> spans_{};  // by length, all shared
   std::size_t private_bytes_ = 0;
   OwnedSuperblocks<C>* superblocks_;

@@ -33,13 +33,16 @@ class DepotLimit {
   [[nodiscard]] bool is_far_below(std::size_t bytes) const { return bytes - bytes / 5 > bytes_; }
   void reset() { *this = {}; }
 
-  // A full depot has refused about `bytes` in blocks of a class; class 0: in spans.
-  void add_refused(std::size_t class_number, std::size_t bytes) { refused_[class_number] += bytes; }
-  // The heap has taken such blocks from superblocks, or spans from the region.
-  void add_taken(std::size_t class_number, std::size_t bytes) {
-    const std::size_t premature = std::min(refused_[class_number], bytes);
-    refused_[class_number] -= premature;
-    premature_bytes_ += premature;
+  // A full depot has refused a list of about `blocks` blocks.
+  void add_refused(std::size_t class_number, std::int64_t blocks) { refused_[class_number] += blocks; }
+  // The heap has taken blocks from superblocks.
+  void add_taken(std::size_t class_number, std::size_t blocks) {
+    std::int64_t& refused = refused_[class_number];
+    if (refused > 0) {
+      const std::int64_t premature = std::min(refused, static_cast<std::int64_t>(blocks));
+      refused -= premature;
+      premature_bytes_ += static_cast<std::size_t>(premature) * Classes::bytes(class_number);
+    }
   }
   // A list has left the depot, which holds `bytes` now.
   void after_pop(std::size_t bytes) { low_bytes_ = std::min(low_bytes_, bytes); }
@@ -91,8 +94,8 @@ class DepotLimit {
   bool unlimited_ = false;
   std::size_t low_bytes_ = 0;  // the least that the depot has held
   std::uint64_t low_since_ms_ = 0;
-  std::array<std::size_t, Classes::kCount> refused_{};  // bytes of each class, not taken again so far
-  std::size_t premature_bytes_ = 0;                     // taken again, and not yet paid for
+  std::array<std::int64_t, Classes::kCount> refused_{};  // blocks of each class, not taken again so far
+  std::size_t premature_bytes_ = 0;                      // taken again, and not yet paid for
   std::uint64_t counted_since_ms_ = 0;
   std::uint64_t raised_until_ms_ = 0;
 };

@@ -99,6 +99,7 @@
 #include "inlining.h"
 #include "quarantine.h"
 #include "remote_frees.h"
+#include "span_limit.h"
 #include "statistics.h"
 #include "thread_cache.h"
 
@@ -247,6 +248,7 @@ class Heap {
   void keep_in_child() {
     owned_.keep_in_child();
     owned_.freed_by_others().count_again();
+    depot_.count_spans_again();
   }
 
   // Counts memory. It cannot look into other heaps: blocks in their caches count as live.
@@ -297,10 +299,15 @@ class Heap {
   bool free_span(void* address, Fault& fault, FreedAs freed_as);
   [[gnu::noinline]] void* allocate_span_in_region(std::size_t bytes);
   bool keep_span(Superblock* span);
-  Superblock* spans_of_other_lengths();
+  bool reclaim_spans();
+  void decide_span_limit();
+  [[nodiscard]] bool needs_new_memory(std::size_t bytes) const {
+    const Pool::Guard guard(*pool_);
+    return pool_->region.needs_new_memory(bytes);
+  }
   void* allocate_large(std::size_t bytes, std::size_t alignment);
   void store_list(std::size_t class_number, BlockChain list);
-  bool make_room(std::size_t offered = 0);
+  bool make_room();
   HEAPWRIGHT_COLD void return_idle_memory();
   void shrink_idle_depot();
   void empty_depot();
@@ -326,14 +333,9 @@ class Heap {
   static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
   static constexpr std::uint32_t kListsPerLook = 64;      // at memory that is not needed any more
   static constexpr std::uint32_t kSpansPerLook = 64;      // the same, of freed spans
-  static constexpr std::size_t kSpans = 0;                // where a class is asked for: spans of any length
-  // When the depot lacks a span of the right length, it may hold this much in others: so many
-  // superblocks, or this part of the memory of the heap's spans in use.
-  static constexpr std::size_t kOtherSpans = 4;
-  static constexpr std::size_t kOtherSpansPart = 8;
-  static constexpr std::uint32_t kMissesPerLook = 64;  // at FreedByOthers
-  static constexpr int kMaxHalvings = 8;               // of a depot at a time
-  static constexpr std::uint64_t kIdleMs = 100;        // without a move, after which a depot is idle
+  static constexpr std::uint32_t kMissesPerLook = 64;     // at FreedByOthers
+  static constexpr int kMaxHalvings = 8;                  // of a depot at a time
+  static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
   // neighbours again. If other threads free such blocks, they return at once, because links lead
@@ -342,16 +344,18 @@ class Heap {
   // For each class: the blocks that this heap has obtained for allocations, less those in its
   // depot. The depot accepts at most this number and two lists more. A thread that only frees
   // blocks of others has no use for a depot, and would keep the superblocks of its blocks from
-  // becoming empty. For spans, in superblocks, at kSpans.
+  // becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
-  std::uint32_t seen_lists_ = 0;  // that frees have filled, those that stayed in the thread cache included
-  std::uint32_t seen_spans_ = 0;  // that the depot was offered
+  std::uint32_t seen_lists_ = 0;     // that frees have filled, those that stayed in the thread cache included
+  std::uint32_t seen_spans_ = 0;     // that were freed
+  std::int64_t obtained_spans_ = 0;  // likewise: allocated less freed
   std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others
   mutable Depot<C> depot_;             // statistics() takes and puts back the shared stacks
   DepotLimit<C> depot_limit_;
+  SpanLimit span_limit_;
   RemoteFrees<C> remote_frees_;
   BigBlocks<C> big_;
   Pool* pool_;

@@ -24,6 +24,7 @@ void Heap<C>::flush_cache() {
   }
   empty_depot();
   depot_limit_.reset();
+  span_limit_.reset();
 }
 
 // Returns whether the first blocks of a list lie in many superblocks: they were freed in random
@@ -51,6 +52,12 @@ void Heap<C>::return_idle_memory() {
   }
   if (depot_.bytes() > DepotLimit<C>::kMinBytes) {
     make_room();
+  }
+  if (depot_.span_superblocks() > SpanLimit::kMin) {
+    decide_span_limit();
+  }
+  if (pool_->has_depots()) {
+    shrink_idle_depot();
   }
 }
 
@@ -98,8 +105,7 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   obtained_[class_number] -= estimated_count(list);
   const bool looks = depot_limit_.may_fall() && stored_lists_ % kListsPerDecision == 0;
   if ((looks || !depot_limit_.allows(depot_.bytes())) && !make_room()) [[unlikely]] {
-    depot_limit_.add_refused(class_number,
-                             static_cast<std::size_t>(estimated_count(list)) * Classes::bytes(class_number));
+    depot_limit_.add_refused(class_number, estimated_count(list));
     return_list(list);
     return;
   }
@@ -109,22 +115,26 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   }
 }
 
-// Puts a freed span into the depot. Returns false if the depot does not take it.
+// Puts a freed span into the depot. Returns false if the depot does not take it: it is full, or the
+// thread frees more spans than it allocates.
 template <Configuration C>
 bool Heap<C>::keep_span(Superblock* span) {
   if (++seen_spans_ % kSpansPerLook == 0) [[unlikely]] {
     return_idle_memory();
-    shrink_idle_depot();
   }
-  const std::int64_t length = span->length;
-  if (length > static_cast<std::int64_t>(Depot<C>::kLongestSpan) || length > obtained_[kSpans]) {
+  const std::size_t length = span->length;
+  if (length > Depot<C>::kLongestSpan || obtained_spans_ <= 0) {
     return false;
   }
-  obtained_[kSpans] -= length;
-  const std::size_t bytes = span_bytes(span);
-  if (!depot_limit_.allows(depot_.bytes() + bytes) && !make_room(bytes)) [[unlikely]] {
-    depot_limit_.add_refused(kSpans, bytes);
-    return false;
+  --obtained_spans_;
+  if (!span_limit_.allows(depot_.span_superblocks() + length)) [[unlikely]] {
+    if (!span_limit_.add_refused()) {
+      return false;
+    }
+    decide_span_limit();
+    if (!span_limit_.allows(depot_.span_superblocks() + length)) {
+      return false;
+    }
   }
   if (!pool_->has_joined(depot_)) [[unlikely]] {
     const Pool::Guard guard(*pool_);
@@ -134,31 +144,43 @@ bool Heap<C>::keep_span(Superblock* span) {
   return true;
 }
 
-// Called when this heap needs a span that its depot has not: takes those that the depot has, of other
-// lengths, if they are many. Returns them linked. Otherwise a program with spans of random lengths
-// would hold many of each length.
+// Decides anew how many spans the depot may hold. If it holds far more, all return to the region.
 template <Configuration C>
-Superblock* Heap<C>::spans_of_other_lengths() {
-  const auto in_use = static_cast<std::size_t>(std::max(obtained_[kSpans], std::int64_t{0}));
-  Superblock* spans = nullptr;
-  if (depot_.span_superblocks() > std::max(kOtherSpans, in_use / kOtherSpansPart)) {
-    depot_.take_all_spans([&](Superblock* span) {
-      span->next = spans;
-      spans = span;
-    });
+void Heap<C>::decide_span_limit() {
+  {
+    const Pool::Guard guard(*pool_);
+    span_limit_.update(*pool_, depot_.span_superblocks());
   }
-  return spans;
+  const std::size_t superblocks = depot_.span_superblocks();
+  if (!span_limit_.allows(superblocks - superblocks / 5)) {
+    big_.give_spans(depot_.take_all_spans());
+  }
 }
 
-// Called when the depot is full, and now and then while its limit is raised: makes room for a list, or
-// for a span of `offered` bytes, or returns false. A full depot stays as it is, unless its limit has
-// fallen: then half of it returns.
+// Returns the spans in all depots to the region. Returns whether there were any.
 template <Configuration C>
-bool Heap<C>::make_room(std::size_t offered) {
+bool Heap<C>::reclaim_spans() {
+  Superblock* all = nullptr;
+  pool_->each_depot([&](DepotRecord& depot) {
+    for (Superblock* span = static_cast<Depot<C>&>(depot).take_all_spans(); span != nullptr;) {
+      Superblock* const next = std::exchange(span->next, all);
+      all = span;
+      span = next;
+    }
+  });
+  big_.give_spans(all);
+  return all != nullptr;
+}
+
+// Called when the depot is full, and now and then while its limit is raised: makes room for a list,
+// or returns false. A full depot stays as it is, unless its limit has fallen: then half of it
+// returns.
+template <Configuration C>
+bool Heap<C>::make_room() {
   const std::size_t bytes = depot_.bytes();
   {
     const Pool::Guard guard(*pool_);
-    depot_limit_.update(*pool_, bytes + offered, bytes + offered + owned_.purger().idle_bytes());
+    depot_limit_.update(*pool_, bytes, bytes + owned_.purger().idle_bytes());
     if (pool_->threaded) {
       pool_->join(depot_);
     }
@@ -167,9 +189,8 @@ bool Heap<C>::make_room(std::size_t offered) {
     for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
       depot_.halve(class_number, [this](BlockChain list) { return_list(list); });
     }
-    depot_.halve_spans([this](Superblock* span) { big_.give_span(span); });
   }
-  return depot_limit_.allows(depot_.bytes() + offered);
+  return depot_limit_.allows(depot_.bytes());
 }
 
 // Empties the depot of a thread that sleeps and holds more than its share, unless purging is
@@ -190,11 +211,15 @@ void Heap<C>::shrink_idle_depot() {
   }
 }
 
-// Called before this heap obtains `bytes` from the region. If that needs new memory, it empties its
+// Called before this heap obtains `bytes` from the region. If that needs new memory, it returns the
+// spans of all depots to the region. If it still does, it empties its
 // depot if that holds much, else the depot of a thread that sleeps. Blocks of superblocks that
 // other heaps own are sent at once: they may be the last of these superblocks.
 template <Configuration C>
 void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
+  if (needs_new_memory(bytes) && region().lends()) {
+    reclaim_spans();
+  }
   DepotRecord* idle = nullptr;
   {
     const Pool::Guard guard(*pool_);
@@ -227,7 +252,7 @@ void Heap<C>::empty_depot_of(DepotRecord& record) {
     return_list(list, superblocks, OwnedSuperblocks<C>::Returned::kForOwner);
   };
   depot.take_all_shared(return_all);
-  depot.take_all_spans([this](Superblock* span) { big_.give_span(span); });
+  big_.give_spans(depot.take_all_spans());
   superblocks.freed_by_others().take_all(return_all);
 }
 
@@ -236,7 +261,7 @@ void Heap<C>::empty_depot() {
   for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
     empty_depot(class_number);
   }
-  depot_.take_all_spans([this](Superblock* span) { big_.give_span(span); });
+  big_.give_spans(depot_.take_all_spans());
 }
 template <Configuration C>
 void Heap<C>::empty_depot(std::size_t class_number) {

@@ -53,7 +53,7 @@ void* Heap<C>::allocate_class(std::size_t class_number, std::size_t bytes) {
     if (owned_.collection_due()) {
       drain_remote();
     }
-    if (!refill(class_number)) {
+    if (!refill(class_number) && !(reclaim_spans() && refill(class_number))) {
       trim();  // other lists may hold the last block of a superblock
       if (!refill(class_number)) {
         return nullptr;
@@ -97,7 +97,7 @@ bool Heap<C>::refill(std::size_t class_number) {
     return false;
   }
   obtained_[class_number] += static_cast<std::int64_t>(blocks.count);
-  depot_limit_.add_taken(class_number, blocks.count * Classes::bytes(class_number));
+  depot_limit_.add_taken(class_number, blocks.count);
   cache_.fill(class_number, blocks.first, blocks.count);
   return true;
 }
@@ -132,14 +132,14 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
-  const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
   if constexpr (!C::kSecure) {
+    const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
     Superblock* span = nullptr;
     if (!pool_->threaded) {
       span = region().take_span(length);
     } else if (span = depot_.pop_span(length); span != nullptr) {
-      depot_limit_.after_pop(depot_.bytes());
-      obtained_[kSpans] += static_cast<std::int64_t>(length);
+      ++obtained_spans_;
+      span_limit_.after_pop(depot_.span_superblocks());
     }
     if (span != nullptr) {
       return BigBlocks<C>::use_again(span, bytes);
@@ -152,20 +152,22 @@ void* Heap<C>::allocate_span(std::size_t bytes) {
 // the region.
 template <Configuration C>
 void* Heap<C>::allocate_span_in_region(std::size_t bytes) {
+  // A depot without a span of this length returns all others if they are many: otherwise a program
+  // with random lengths would hold many of each.
+  Superblock* const others =
+      span_limit_.is_much(depot_.span_superblocks()) ? depot_.take_all_spans() : nullptr;
   const bool may_empty = may_empty_depots();
-  auto result = big_.allocate_span(bytes, !may_empty, pool_->threaded ? spans_of_other_lengths() : nullptr);
+  auto result = big_.allocate_span(bytes, !may_empty, others);
   if (result.block == nullptr && may_empty) {
+    reclaim_spans();
     empty_own_or_idle_depot(bytes);
     result = big_.allocate_span(bytes);
   }
   cache_.update_region_bounds();
   if (result.block != nullptr) {
     zeroed_block_ = result.reads_zero ? result.block : nullptr;
-    if (pool_->threaded) {
-      const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
-      obtained_[kSpans] += static_cast<std::int64_t>(length);
-      depot_limit_.add_taken(kSpans, length * kSuperblockBytes);
-    }
+    ++obtained_spans_;
+    span_limit_.add_taken();
   }
   return result.block;
 }
@@ -184,6 +186,9 @@ void* Heap<C>::allocate_large(std::size_t bytes, std::size_t alignment) {
     empty_own_or_idle_depot(bytes);
   }
   auto result = big_.allocate_large(bytes, alignment);
+  if (result.block == nullptr && reclaim_spans()) {
+    result = big_.allocate_large(bytes, alignment);
+  }
   if (result.block == nullptr) {  // free memory may hold the address space, or count towards the limit
     trim();
     if (bytes <= kLargestSpanBytes && alignment <= kSuperblockBytes) {

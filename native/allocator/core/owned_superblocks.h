@@ -96,6 +96,7 @@ class OwnedSuperblocks {
   [[nodiscard]] constexpr const FreedByOthers<C>& freed_by_others() const { return freed_by_others_; }
   // Declares that this heap's thread exists in this process since its last fork.
   void keep_in_child() { forks_ = pool_->forks; }
+  [[nodiscard]] Pool& pool() const { return *pool_; }
   [[nodiscard]] const PagePurger<C>& purger() const { return queues_.purger(); }
 
  private:

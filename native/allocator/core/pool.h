@@ -32,15 +32,22 @@ class DepotRecord {
   // `freed_by_others`: the memory of the heap's blocks that other threads have freed. Atomic.
   constexpr explicit DepotRecord(const std::size_t* freed_by_others) : freed_by_others_(freed_by_others) {}
 
+  // How many superblocks all spans have that the depot holds.
+  [[nodiscard]] std::size_t span_superblocks() const {
+    const std::size_t taken = __atomic_load_n(&spans_taken_, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&spans_pushed_, __ATOMIC_RELAXED) - taken;
+  }
   // An upper bound of the memory of the lists that other threads can take. `taken_bytes_` is read
   // first: so it counts no list that `pushed_bytes_` does not.
   [[nodiscard]] std::size_t shared_bytes() const {
     const std::size_t taken = __atomic_load_n(&taken_bytes_, __ATOMIC_ACQUIRE);
     return __atomic_load_n(&pushed_bytes_, __ATOMIC_RELAXED) - taken;
   }
-  // The same, with the blocks that other threads have freed for the heap: they take these as well.
+  // The same, with spans and the blocks that other threads have freed for the heap: they take these
+  // as well.
   [[nodiscard]] std::size_t takeable_bytes() const {
-    return shared_bytes() + __atomic_load_n(freed_by_others_, __ATOMIC_RELAXED);
+    return shared_bytes() + span_superblocks() * kSuperblockBytes +
+           __atomic_load_n(freed_by_others_, __ATOMIC_RELAXED);
   }
   // Called by the heap's thread when it has used the depot: then it does not sleep.
   void count_move() { __atomic_store_n(&moves_, moves_ + 1, __ATOMIC_RELAXED); }
@@ -50,6 +57,15 @@ class DepotRecord {
   void add_pushed(std::size_t bytes) {
     __atomic_store_n(&pushed_bytes_, pushed_bytes_ + bytes, __ATOMIC_RELAXED);
   }
+  // The same for the superblocks of spans. The heap's thread, too, takes all of them at once.
+  void add_pushed_spans(std::size_t superblocks) {
+    __atomic_store_n(&spans_pushed_, spans_pushed_ + superblocks, __ATOMIC_RELAXED);
+  }
+  void add_taken_spans(std::size_t superblocks) {
+    __atomic_fetch_add(&spans_taken_, superblocks, __ATOMIC_RELEASE);
+  }
+  [[nodiscard]] std::size_t pushed_spans() const { return spans_pushed_; }
+  void reset_spans() { spans_pushed_ = spans_taken_ = 0; }
   // Called by other threads.
   void add_taken(std::size_t bytes) { __atomic_fetch_add(&taken_bytes_, bytes, __ATOMIC_RELEASE); }
 
@@ -58,8 +74,10 @@ class DepotRecord {
   const std::size_t* freed_by_others_;
   std::size_t pushed_bytes_ = 0;
   std::size_t taken_bytes_ = 0;
+  std::size_t spans_pushed_ = 0;
+  std::size_t spans_taken_ = 0;
   std::uint32_t moves_ = 0;
-  // The pool's lock guards these.
+  // The pool's lock guards these. The heap's thread, which alone writes `forks_`, may read it without.
   std::uint32_t moves_seen_ = 0;      // when a thread looked at it the last time
   std::uint32_t forks_ = 0;           // Pool::forks + 1 when it joined the list; 0: never
   std::uint64_t still_since_ms_ = 0;  // when a thread saw its last move
@@ -74,10 +92,11 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;            // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
-  Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
-  DepotRecord* depots = nullptr;    // of the heaps that have had a large depot, or blocks freed by others
+  bool threaded = false;      // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;    // how many forks lie between the first process and this one
+  Sender* senders = nullptr;  // of the heaps that have sent something since the last fork
+  DepotRecord* depots =
+      nullptr;  // of the heaps that have had a large depot, spans, or blocks freed by others
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
@@ -87,9 +106,10 @@ struct Pool {
   // the memory in use are in free blocks of the heap. They do not count, because such a block may
   // be all that keeps its superblock in use. The caller holds the lock.
   [[nodiscard]] std::size_t depot_share(std::size_t free_bytes = 0) const {
-    if (!region.may_purge()) {
-      return SIZE_MAX;
-    }
+    return region.may_purge() ? share_of_free_memory(free_bytes) : SIZE_MAX;
+  }
+  // The same while the region purges. The caller holds the lock.
+  [[nodiscard]] std::size_t share_of_free_memory(std::size_t free_bytes = 0) const {
     const std::size_t sharing = heaps();
     const std::size_t bytes = region.allowance_without(free_bytes) * kSuperblockBytes;
     return sharing == 1 ? bytes / 4 * 3 : std::max(bytes, std::min(2 * bytes, kDepotsBytes)) / sharing;
@@ -140,6 +160,7 @@ struct Pool {
     ++forks;
     senders = nullptr;
     depots = next_depot_ = nullptr;
+    region.lent = {};
   }
 
   // Returns to the kernel the address space that is free at the end of the region, unless a thread

@@ -215,8 +215,9 @@ void Region::purge_above_peak() {
   }
   const std::size_t allowed =
       allowance_at(premature_.are_paid_below_peak(settings.clock()) ? peak_in_use_ / 2 : peak_in_use_);
-  if (in_use() + held > peak_in_use_ + allowed) {
-    purge(in_use() + held - peak_in_use_ - allowed / 2);
+  const std::size_t all = in_use() + lent_count() + held;
+  if (all > peak_in_use_ + allowed) {
+    purge(all - peak_in_use_ - allowed / 2);
   }
 }
 

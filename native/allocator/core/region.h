@@ -34,6 +34,10 @@
 // purged prematurely, the region purges nothing. So a program whose memory use goes up and down all
 // the time keeps its memory. At most ten seconds of run time are saved up for later purges.
 //
+// Lent spans. Heaps of a process with several threads keep freed spans (depot.h). Their memory is
+// free memory that the region cannot purge: it does not count as in use, and a heap that needs new
+// memory takes all of it back first, where memory in use and free memory would exceed the peak.
+//
 // Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
 // the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves.
@@ -149,6 +153,14 @@ class Region {
   Settings settings;
   Large large;            // blocks with mappings of their own, in use or kept: memory like superblocks
   std::size_t heaps = 0;  // that have a thread; 0: the only heap. Atomic: no lock guards it
+  // Superblocks of freed spans that heaps keep (depot.h). Atomic, and approximate: each heap reports
+  // changes of 1 MiB; it can be below 0 for a moment. On a cache line of its own, because all
+  // threads read its neighbours.
+  struct alignas(64) Lent {
+    std::int64_t superblocks = 0;
+  };
+  Lent lent;
+  [[nodiscard]] bool lends() const { return __atomic_load_n(&lent.superblocks, __ATOMIC_RELAXED) > 0; }
   // The number of heaps that share the region.
   [[nodiscard]] std::size_t sharing_heaps() const {
     return std::max(__atomic_load_n(&heaps, __ATOMIC_RELAXED), std::size_t{1});
@@ -174,7 +186,9 @@ class Region {
   // Whether `bytes` more need new memory from the kernel: there is no free memory, or memory in use
   // would exceed its peak.
   [[nodiscard]] bool needs_new_memory(std::size_t bytes) const {
-    return held_count() == 0 || in_use() + (bytes + kSuperblockBytes - 1) / kSuperblockBytes > peak_in_use_;
+    const std::size_t wanted = (bytes + kSuperblockBytes - 1) / kSuperblockBytes;
+    const std::size_t may_lend = std::min(lent_count(), allowance_at(peak_in_use_) / 2);
+    return held_count() == 0 || in_use() + lent_count() + wanted > peak_in_use_ + may_lend;
   }
   // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const { return premature_.are_paid(settings.clock()); }
@@ -214,7 +228,11 @@ class Region {
   Superblock* claim(Chunk* chunk, std::size_t index, const SuperblockRequest& request);
   [[nodiscard]] Superblock* choose_dirty(std::uint8_t number) const;
   // In superblocks: memory in use, free memory, and how much may be free while so much is in use.
-  [[nodiscard]] std::size_t in_use() const { return used_ + large.bytes() / kSuperblockBytes; }
+  [[nodiscard]] std::size_t in_use() const { return used_ - lent_count() + large.bytes() / kSuperblockBytes; }
+  [[nodiscard]] std::size_t lent_count() const {
+    const std::int64_t now = __atomic_load_n(&lent.superblocks, __ATOMIC_RELAXED);
+    return std::min(static_cast<std::size_t>(std::max(now, std::int64_t{0})), used_);
+  }
   [[nodiscard]] std::size_t held_count() const {
     return dirty_count_ + large.kept_bytes() / kSuperblockBytes;
   }

@@ -21,8 +21,8 @@ class DepotLimitTest : public testing::Test {
   }
   // Refuses so many KiB, and takes them again.
   void take_again(std::size_t kib) {
-    limit.add_refused(kClass, kib * kKiB);
-    limit.add_taken(kClass, kib * kKiB);
+    limit.add_refused(kClass, static_cast<std::int64_t>(kib));
+    limit.add_taken(kClass, kib);
   }
 
   Pool pool;
@@ -87,24 +87,24 @@ TEST_F(DepotLimitTest, SmallAmountsAddUp) {
 }
 
 TEST_F(DepotLimitTest, OnlyRefusedBlocksOfTheSameClassCount) {
-  limit.add_taken(kClass, 100 * kMiB);
-  limit.add_refused(kClass, 100 * kMiB);
-  limit.add_taken(kClass + 1, 100 * kMiB);
+  limit.add_taken(kClass, 100'000);
+  limit.add_refused(kClass, 100'000);
+  limit.add_taken(kClass + 1, 100'000);
   limit.update(pool, 10 * kMiB, 0);
   EXPECT_FALSE(limit.allows(10 * kMiB));
-  limit.add_taken(kClass, 200 * kMiB);
+  limit.add_taken(kClass, 200'000);
   limit.update(pool, 10 * kMiB, 0);
   EXPECT_TRUE(limit.allows(10 * kMiB));
 }
 
 TEST_F(DepotLimitTest, OldRefusalsAreForgotten) {
   for (std::uint64_t waited = 0; waited < 100; ++waited) {
-    limit.add_refused(kClass, 100 * kKiB);
+    limit.add_refused(kClass, 100);
     limit.update(pool, 10 * kMiB, 0);
     now_ms += pool.region.settings.delay_ms / 2;
   }
   limit.update(pool, 10 * kMiB, 0);
-  limit.add_taken(kClass, 10 * kMiB);
+  limit.add_taken(kClass, 10'000);
   limit.update(pool, 10 * kMiB, 0);
   now_ms += 2;  // of two refusals, not of a hundred
   limit.update(pool, 10 * kMiB, 0);
