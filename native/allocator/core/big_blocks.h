@@ -30,8 +30,7 @@ class BigBlocks {
   };
   // Allocates a span for at most kLargestSpanBytes. It is aligned to a superblock. `may_grow`:
   // otherwise it allocates none if the region would need new memory while it lends some, or if memory
-  // in use would exceed its peak. First it returns the spans in
-  // `freed`, linked, to the region.
+  // in use would exceed its peak. First it returns the spans in `freed`, linked, to the region.
   Allocated allocate_span(std::size_t bytes, bool may_grow = true, Superblock* freed = nullptr);
   // How many superblocks a span for `bytes` has.
   static std::size_t superblocks_for(std::size_t bytes) {

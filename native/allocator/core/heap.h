@@ -349,7 +349,7 @@ class Heap {
   std::uint32_t stored_lists_ = 0;
   std::uint32_t seen_lists_ = 0;     // that frees have filled, those that stayed in the thread cache included
   std::uint32_t seen_spans_ = 0;     // that were freed
-  std::int64_t obtained_spans_ = 0;  // likewise: allocated less freed
+  std::int64_t obtained_spans_ = 0;  // allocated less freed: a thread that only frees keeps none
   std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others

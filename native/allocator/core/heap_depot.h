@@ -212,9 +212,9 @@ void Heap<C>::shrink_idle_depot() {
 }
 
 // Called before this heap obtains `bytes` from the region. If that needs new memory, it returns the
-// spans of all depots to the region. If it still does, it empties its
-// depot if that holds much, else the depot of a thread that sleeps. Blocks of superblocks that
-// other heaps own are sent at once: they may be the last of these superblocks.
+// spans of all depots to the region. If it still does, it empties its depot if that holds much,
+// else the depot of a thread that sleeps. Blocks of superblocks that other heaps own are sent at
+// once: they may be the last of these superblocks.
 template <Configuration C>
 void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
   if (needs_new_memory(bytes) && region().lends()) {

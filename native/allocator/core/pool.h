@@ -92,11 +92,10 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;      // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;    // how many forks lie between the first process and this one
-  Sender* senders = nullptr;  // of the heaps that have sent something since the last fork
-  DepotRecord* depots =
-      nullptr;  // of the heaps that have had a large depot, spans, or blocks freed by others
+  bool threaded = false;            // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
+  Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
+  DepotRecord* depots = nullptr;    // of heaps that have had a large depot, spans, or blocks freed by others
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
