@@ -275,8 +275,8 @@ class Depot : public DepotRecord {
   }
 
   std::array<std::uint64_t, 2 * Classes::kCount> stacks_{};  // the private ones, then the shared ones
-  std::size_t reported_spans_ = 0;                     // of pushed_spans(), what the region has been told
-  std::array<Superblock*, kLongestSpan + 1> spans_{};  // by length, all shared
+  std::size_t reported_spans_ = 0;                           // pushed_spans() at the last report
+  std::array<Superblock*, kLongestSpan + 1> spans_{};        // by length, all shared
   std::size_t private_bytes_ = 0;
   OwnedSuperblocks<C>* superblocks_;
 };

@@ -217,7 +217,7 @@ void Heap<C>::shrink_idle_depot() {
 // once: they may be the last of these superblocks.
 template <Configuration C>
 void Heap<C>::empty_own_or_idle_depot(std::size_t bytes) {
-  if (needs_new_memory(bytes) && region().lends()) {
+  if (region().lends() && needs_new_memory(bytes)) {
     reclaim_spans();
   }
   DepotRecord* idle = nullptr;

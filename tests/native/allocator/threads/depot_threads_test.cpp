@@ -210,7 +210,7 @@ TEST(DepotThreads, OthersTakeTheSpansWhileItsThreadUsesThem) {
     EXPECT_EQ(outside[length].size(), kSpansOfALength) << "a span is lost or twice there";
   }
   EXPECT_EQ(depot.span_superblocks(), 0U);
-  EXPECT_LT(std::abs(pool.region.lent.superblocks), 16) << "what the thread has not reported yet";
+  EXPECT_LT(std::abs(pool.region.lent.superblocks), 16) << "the thread reports changes of 16";
   EXPECT_GT(taken, 0U) << "the test did not test";
 }
 
