@@ -18,14 +18,6 @@ class DepotSpansTest : public HeapTest<Usual> {
     Heap<Usual>::become_threaded(pool);
     pool.region.heaps = 2;
   }
-  std::vector<void*> take_all(std::size_t count, std::size_t bytes) {
-    std::vector<void*> blocks(count);
-    std::ranges::generate(blocks, [&] { return take(bytes); });
-    return blocks;
-  }
-  void give_all(const std::vector<void*>& blocks) {
-    std::ranges::for_each(blocks, [&](void* block) { give(block); });
-  }
   [[nodiscard]] std::size_t used() const { return pool.region.statistics().used_bytes; }
 };
 

@@ -13,14 +13,6 @@ constexpr std::size_t kMiB = 1024 * 1024;
 
 class HeapDepotTest : public HeapTest<Usual> {
  protected:
-  std::vector<void*> take_all(std::size_t count, std::size_t bytes) {
-    std::vector<void*> blocks(count);
-    std::ranges::generate(blocks, [&] { return take(bytes); });
-    return blocks;
-  }
-  void give_all(const std::vector<void*>& blocks) {
-    std::ranges::for_each(blocks, [&](void* block) { give(block); });
-  }
   void start_threads() {
     Heap<Usual>::become_threaded(pool);
     pool.region.heaps = 2;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -105,6 +106,15 @@ class HeapTest : public testing::Test {
     if (!heap.finish_free(heap.free(address), address, fault)) {
       report(address, fault);
     }
+  }
+
+  std::vector<void*> take_all(std::size_t count, std::size_t bytes) {
+    std::vector<void*> blocks(count);
+    std::ranges::generate(blocks, [&] { return take(bytes); });
+    return blocks;
+  }
+  void give_all(const std::vector<void*>& blocks) {
+    std::ranges::for_each(blocks, [&](void* block) { give(block); });
   }
 
   Pool pool;
