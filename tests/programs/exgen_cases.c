@@ -58,6 +58,8 @@ int main(int count, char **words) {
   }
   if (strcmp(what, "resident") == 0) {
     printf("%ld\n", resident());
+  } else if (strcmp(what, "anonymous") == 0) {
+    printf("%ld\n", anonymous());
   } else if (strcmp(what, "twice") == 0) {
     fill(64);
     block = malloc(64);

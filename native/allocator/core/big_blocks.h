@@ -37,7 +37,7 @@ class BigBlocks {
     return std::max((bytes + kCanaryBytes + kSuperblockBytes - 1) / kSuperblockBytes, std::size_t{1});
   }
   // Makes a freed span one for a block of `bytes`, which needs as many superblocks.
-  static void* use_again(Superblock* span, std::size_t bytes);
+  HEAPWRIGHT_INLINE static void* use_again(Superblock* span, std::size_t bytes);
   // Returns freed spans, linked, to the region.
   void give_spans(Superblock* spans);
   // Allocates a mapping, or a span that needs no new memory. `alignment` is a power of two.

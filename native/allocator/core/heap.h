@@ -238,7 +238,7 @@ class Heap {
   // Takes over everything from another heap of this thread, when the process gets its second thread
   // or a thread a heap of its own. From then on the other heap's allocate() returns nullptr and its
   // free() kSlow.
-  void take_over(Heap& other);
+  HEAPWRIGHT_COLD void take_over(Heap& other);
   // Called before the process gets a second thread: from then on heaps and the pool take locks.
   static void become_threaded(Pool& pool) { OwnedSuperblocks<C>::become_threaded(pool); }
   // A fork takes this lock before and releases it after, in parent and child (platform::Forking).
@@ -252,7 +252,7 @@ class Heap {
   }
 
   // Counts memory. It cannot look into other heaps: blocks in their caches count as live.
-  [[nodiscard]] Statistics statistics() const;
+  [[nodiscard]] HEAPWRIGHT_COLD Statistics statistics() const;
   [[nodiscard]] Region& region() const { return pool_->region; }
 
   // Tells a reader in another process where the fields of this heap are.

@@ -36,6 +36,7 @@
 #include "carving.h"
 #include "free_bits.h"
 #include "freed_by_others.h"
+#include "inlining.h"
 #include "remote_queue.h"
 #include "superblock_queues.h"
 
@@ -85,9 +86,9 @@ class OwnedSuperblocks {
   // Purges the wholly free pages of this heap's superblocks. Returns whether there were any.
   bool purge_pages();
   // Takes over all superblocks of another heap of this thread.
-  void take_over(OwnedSuperblocks& other);
+  HEAPWRIGHT_COLD void take_over(OwnedSuperblocks& other);
   // Called before the process gets a second thread: from then on, full superblocks have no owner.
-  static void become_threaded(Pool& pool);
+  HEAPWRIGHT_COLD static void become_threaded(Pool& pool);
 
   // A fork keeps this lock (platform::Forking).
   platform::Lock& lock() { return lock_; }

@@ -116,7 +116,7 @@ class Region {
 
   // Also unmaps the free chunks at the end. For use when address space or the limit is exhausted.
   // Call Pool::shrink_region(), which makes sure that no thread reads a description there.
-  void shrink();
+  HEAPWRIGHT_COLD void shrink();
 
   // 0 until a superblock was taken.
   [[nodiscard]] std::uintptr_t base() const { return __atomic_load_n(&base_, __ATOMIC_RELAXED); }
@@ -135,7 +135,7 @@ class Region {
   }
   // Whether the superblocks taken last read as zero: not used since the kernel gave them.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
-  [[nodiscard]] Statistics statistics() const;
+  [[nodiscard]] HEAPWRIGHT_COLD Statistics statistics() const;
   // How many free superblocks may hold memory: see 'Purging'.
   [[nodiscard]] std::size_t allowance() const { return allowance_at(in_use()); }
   // The same where `free_bytes` of the memory in use are in free blocks: memory in use counts as
@@ -209,9 +209,9 @@ class Region {
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
   static constexpr std::size_t kDirtyToSearch = 32;   // as many as `keep_bytes` may hold by default
 
-  bool start();
-  bool start_at(std::uintptr_t base);
-  bool start_in_reservation();
+  HEAPWRIGHT_COLD bool start();
+  HEAPWRIGHT_COLD bool start_at(std::uintptr_t base);
+  HEAPWRIGHT_COLD bool start_in_reservation();
   bool obtain(std::size_t chunks);
   [[nodiscard]] platform::HugePageMode advice() const;
   [[nodiscard]] bool may_use_huge_pages() const;

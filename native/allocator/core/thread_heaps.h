@@ -25,6 +25,7 @@
 #include <new>
 
 #include "heap_slow_paths.h"
+#include "inlining.h"
 
 namespace heapwright::alloc {
 
@@ -74,7 +75,7 @@ class ThreadHeaps {
   static constexpr std::uint32_t kMaxHeaps = 1U << 15U;
   static constexpr std::uint32_t kSharedNumber = kMaxHeaps;
 
-  Heap<C>* attach();
+  HEAPWRIGHT_COLD Heap<C>* attach();
   void count_heaps(int change) {
     __atomic_fetch_add(&pool_.region.heaps, static_cast<std::size_t>(change), __ATOMIC_RELAXED);
   }
@@ -108,8 +109,8 @@ class ThreadHeaps {
     each_heap_of_child([&](Heap<C>& heap) { f(heap.lock()); });
     f(pool_.lock);
   }
-  void before_fork();
-  void after_fork(bool child);
+  HEAPWRIGHT_COLD void before_fork();
+  HEAPWRIGHT_COLD void after_fork(bool child);
 
   static constinit Pool empty_pool_;
   static constinit Heap<C> empty_heap_;

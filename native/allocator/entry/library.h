@@ -59,7 +59,7 @@ class Library {
       return block != nullptr ? block : heap.allocate_slow(bytes);
     });
   }
-  void* allocate_aligned(std::size_t bytes, std::size_t alignment) {
+  [[gnu::noinline]] void* allocate_aligned(std::size_t bytes, std::size_t alignment) {
     return with_heap([=](Heap<C>& heap) { return heap.allocate_aligned(bytes, alignment); });
   }
   void* allocate_zeroed(std::size_t bytes) {
