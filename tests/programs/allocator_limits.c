@@ -33,6 +33,7 @@ static int refuse(void) {
   static char* blocks[kBlocks];
   for (int i = 0; i < kBlocks; ++i) memset(blocks[i] = malloc(kSize), i, kSize);
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+  free(malloc(40000)); /* a freed block that a size rounded up beyond SIZE_MAX could be taken for */
   const long before = resident_kib();
   for (size_t i = 0; i < 1000; ++i) {
     volatile size_t wanted[] = {PTRDIFF_MAX - i, SIZE_MAX - i, (size_t)PTRDIFF_MAX + 1 + i, ((size_t)1 << 48) + i};

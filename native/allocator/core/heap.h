@@ -61,6 +61,12 @@
 //   5. Otherwise the owner takes them when it needs blocks, or in its next drain_remote(), which
 //      allocate_slow() calls now and then.
 //
+// One malloc and one free of a span:
+//   1. allocate_freed_span() takes a freed span of the same length: from the depot, or from the
+//      region while the process has one thread. Otherwise allocate_span_in_region() takes one.
+//   2. The tag of a span names no list, so free() does not return kDone. finish_free_fast() puts the
+//      span back where 1. takes it from. If the depot may not take it, keep_span() decides.
+//
 // One thread exit (ThreadHeaps calls on_thread_exit()):
 //   1. The cache, the depot and the lists of blocks freed by others are flushed: all their blocks
 //      return to their superblocks, or to batches, and spans to the region.
@@ -161,6 +167,11 @@ class Heap {
     }
     return free_to_list(cache_.tag_at(offset), address, freed_as);
   }
+  // Allocates a freed span of the same length, without a lock. Returns nullptr if there is none.
+  HEAPWRIGHT_INLINE void* allocate_freed_span(std::size_t bytes);
+  // Finishes a free() where that is short: of a span that the depot takes, or with a full list.
+  // Returns false if it has done nothing.
+  HEAPWRIGHT_INLINE bool finish_free_fast(FreeResult freed, void* address);
   // Returns the size of a block with a size class; 0: call usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {
     const std::size_t offset = cache_.offset_in_region(address);

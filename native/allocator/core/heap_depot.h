@@ -115,11 +115,62 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   }
 }
 
+// With `bytes` of no span, superblocks_for() may overflow. Hardened builds have their freed spans in
+// quarantine.
+template <Configuration C>
+HEAPWRIGHT_INLINE void* Heap<C>::allocate_freed_span(std::size_t bytes) {
+  if (C::kSecure || bytes > kLargestSpanBytes) {
+    return nullptr;
+  }
+  const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
+  Superblock* span = nullptr;
+  if (!pool_->threaded) {
+    span = region().take_span(length);
+  } else if (span = depot_.pop_span(length); span != nullptr) {
+    ++obtained_spans_;
+    span_limit_.after_pop(depot_.span_superblocks());
+  }
+  return span != nullptr ? BigBlocks<C>::use_again(span, bytes) : nullptr;
+}
+
+template <Configuration C>
+HEAPWRIGHT_INLINE bool Heap<C>::finish_free_fast(FreeResult freed, void* address) {
+  const std::size_t offset = cache_.offset_in_region(address);
+  if (C::kSecure || offset >= cache_.limit()) {
+    return false;
+  }
+  if (const std::size_t class_number = class_of_tag(cache_.tag_at(offset)); class_number != 0) {
+    if (freed == FreeResult::kListFull) {
+      store_list(class_number, cache_.take_full(class_number));
+    }
+    return freed == FreeResult::kListFull;
+  }
+  Superblock* const span = superblock_of(address);
+  if (!begins_span(span, address)) {
+    return false;
+  }
+  if (!pool_->threaded) {
+    region().give_span(span);
+  } else {
+    const std::size_t length = span->length;
+    if (length > Depot<C>::kLongestSpan || obtained_spans_ <= 0 || seen_spans_ % kSpansPerLook == 0 ||
+        !span_limit_.allows(depot_.span_superblocks() + length) || !pool_->has_joined(depot_)) {
+      return false;  // keep_span() decides
+    }
+    ++seen_spans_;
+    --obtained_spans_;
+    set_kind(span, Kind::kHeldBack);  // before another thread can take it
+    depot_.push_span(span);
+  }
+  cache_.reset_list_of_no_class();
+  return true;
+}
+
 // Puts a freed span into the depot. Returns false if the depot does not take it: it is full, or the
 // thread frees more spans than it allocates.
 template <Configuration C>
 bool Heap<C>::keep_span(Superblock* span) {
-  if (++seen_spans_ % kSpansPerLook == 0) [[unlikely]] {
+  if (seen_spans_++ % kSpansPerLook == 0) [[unlikely]] {
     return_idle_memory();
   }
   const std::size_t length = span->length;

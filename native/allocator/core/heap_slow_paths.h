@@ -132,20 +132,8 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
-  if constexpr (!C::kSecure) {
-    const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
-    Superblock* span = nullptr;
-    if (!pool_->threaded) {
-      span = region().take_span(length);
-    } else if (span = depot_.pop_span(length); span != nullptr) {
-      ++obtained_spans_;
-      span_limit_.after_pop(depot_.span_superblocks());
-    }
-    if (span != nullptr) {
-      return BigBlocks<C>::use_again(span, bytes);
-    }
-  }
-  return allocate_span_in_region(bytes);
+  void* const freed = allocate_freed_span(bytes);
+  return freed != nullptr ? freed : allocate_span_in_region(bytes);
 }
 
 // Allocates a span where neither the depot has one of its length nor, in a process with one thread,

@@ -48,8 +48,10 @@ class Library {
   }
 
   void* allocate_slow(std::size_t bytes) {
-    if (void* const block = fast().allocate_class_from_list(bytes); block != nullptr) {
-      return block;
+    void* const found = bytes > kLargestClassBytes ? own_heap().allocate_freed_span(bytes)
+                                                   : fast().allocate_class_from_list(bytes);
+    if (found != nullptr) {
+      return found;
     }
     return with_heap([=, this](Heap<C>& heap) {
       void* block = nullptr;
@@ -117,6 +119,13 @@ class Library {
       return ThreadHeaps<C>::current();
     }
   }
+  // The heap of the thread, if it has one already; else one whose fast paths fail.
+  HEAPWRIGHT_INLINE Heap<C>& own_heap() {
+    if (C::kStartsSingleThreaded && !pool_.threaded && platform::single_threaded()) {
+      return first_heap_;
+    }
+    return ThreadHeaps<C>::current();
+  }
   template <class F>
   auto with_heap(F f) {
     if (C::kStartsSingleThreaded && !pool_.threaded) {
@@ -127,20 +136,28 @@ class Library {
     }
     return threads_.with_heap(f);
   }
+  // Cold, so that the fast path of free() saves no register for this call.
   HEAPWRIGHT_COLD void finish_free(FreeResult freed, void* address, FreedAs freed_as) {
+    free_on_second_path(freed, address, freed_as);
+  }
+  // What is still frequent: spans, full lists, and all blocks under exgen in a process with threads.
+  [[gnu::noinline]] void free_on_second_path(FreeResult freed, void* address, FreedAs freed_as) {
     if (address == nullptr) {
       return;
     }
-    Fault fault{};
-    const bool is_freed = with_heap([&](Heap<C>& heap) {
-      if constexpr (C::kStartsSingleThreaded) {
-        if (pool_.threaded && freed == FreeResult::kSlow) {  // the thread's heap has its own fast path
-          freed = heap.free(address, freed_as);
-        }
+    Heap<C>& heap = own_heap();
+    if constexpr (C::kStartsSingleThreaded) {
+      if (freed == FreeResult::kSlow) {  // first_heap_ has nothing once there are threads
+        freed = heap.free(address, freed_as);
       }
-      return heap.finish_free(freed, address, fault, freed_as);
-    });
-    if (!is_freed) {
+    }
+    if (freed != FreeResult::kDone && !heap.finish_free_fast(freed, address)) {
+      free_slow(freed, address, freed_as);
+    }
+  }
+  HEAPWRIGHT_COLD void free_slow(FreeResult freed, void* address, FreedAs freed_as) {
+    Fault fault{};
+    if (!with_heap([&](Heap<C>& heap) { return heap.finish_free(freed, address, fault, freed_as); })) {
       report_fault(address, fault);
     }
   }

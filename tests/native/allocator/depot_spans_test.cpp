@@ -34,6 +34,30 @@ TEST_F(DepotSpansTest, AFreedSpanIsReusedAndStaysFreeForStatistics) {
   EXPECT_NE(take(kSuperblockBytes), block);
 }
 
+TEST_F(DepotSpansTest, TheFastPathTakesOnlyASpanOfTheLength) {
+  give(take(kSuperblockBytes));
+  EXPECT_EQ(heap.allocate_freed_span(2 * kSuperblockBytes), nullptr);
+  EXPECT_EQ(heap.allocate_freed_span(SIZE_MAX), nullptr);
+  EXPECT_EQ(heap.allocate_freed_span(SIZE_MAX - kSuperblockBytes / 2), nullptr);
+  EXPECT_NE(heap.allocate_freed_span(kSuperblockBytes), nullptr);
+}
+
+// What the fast path of a free does not decide, it leaves alone.
+TEST_F(DepotSpansTest, TheFastPathFreesOnlyWhatTheDepotTakes) {
+  void* const block = take(kSuperblockBytes);
+  EXPECT_FALSE(heap.finish_free_fast(FreeResult::kNoBatch, block)) << "the depot has not joined yet";
+  give(block);
+  void* const again = take(kSuperblockBytes);
+  EXPECT_FALSE(heap.finish_free_fast(FreeResult::kNoBatch, static_cast<char*>(again) + 64));
+  EXPECT_TRUE(heap.finish_free_fast(FreeResult::kNoBatch, again));
+  EXPECT_FALSE(heap.finish_free_fast(FreeResult::kNoBatch, again)) << "it is free";
+  void* const longer = take(kLongest + 1);
+  EXPECT_FALSE(heap.finish_free_fast(FreeResult::kNoBatch, longer));
+  EXPECT_EQ(take(kSuperblockBytes), again);
+  int outside = 0;
+  EXPECT_FALSE(heap.finish_free_fast(FreeResult::kSlow, &outside));
+}
+
 TEST_F(DepotSpansTest, ASecondFreeIsADoubleFree) {
   void* const block = take(kSuperblockBytes);
   give(block);
