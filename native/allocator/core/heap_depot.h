@@ -139,11 +139,17 @@ HEAPWRIGHT_INLINE bool Heap<C>::finish_free_fast(FreeResult freed, void* address
   if (C::kSecure || offset >= cache_.limit()) {
     return false;
   }
-  if (const std::size_t class_number = class_of_tag(cache_.tag_at(offset)); class_number != 0) {
+  const std::uint32_t tag = cache_.tag_at(offset);
+  if (const std::uint32_t list = list_offset(tag); list != 0) {
     if (freed == FreeResult::kListFull) {
-      store_list(class_number, cache_.take_full(class_number));
+      store_list(class_of_tag(tag), cache_.take_full(class_of_tag(tag)));
+      return true;
     }
-    return freed == FreeResult::kListFull;
+    if (freed == FreeResult::kNoBatch && tag - list != cache_.owner()) {
+      free_remote_slow(tag, static_cast<Block*>(address));
+      return true;
+    }
+    return false;
   }
   Superblock* const span = superblock_of(address);
   if (!begins_span(span, address)) {
