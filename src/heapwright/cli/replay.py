@@ -70,8 +70,8 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
         "--touch",
         choices=("none", "page", "full"),
         default="page",
-        help="which memory of a block the replay writes: none, the first word and one word in every page (default), "
-        "every byte",
+        help="which memory of a block the replay writes: none, the first word and one byte in each further page "
+        "(default), every byte",
     )
     parser.add_argument(
         "--pace",
