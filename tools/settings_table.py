@@ -26,8 +26,9 @@ def _span(spec: ParamSpec) -> str:
     if spec.type != "int":
         since = spec.values_since
         return ", ".join(f"{v} (from {since[v]})" if v in since else v for v in map(str, spec.values or [1, 0]))
-    step = {0.5: "half powers of two", 1.0: "powers of two"}.get(spec.step, f"every {spec.step:g}th power of two")
-    step = f"steps of {spec.step:g}" if spec.scale == "linear" else "all" if spec.scale == "uniform" else step
+    powers = {0.5: "half powers of two", 1.0: "powers of two", 2.0: "powers of four"}
+    linear = f"steps of {spec.step:g}" if spec.scale == "linear" else "all"
+    step = powers[spec.step] if spec.scale == "log2" else linear
     high = f"{spec.high_per_core} x cores" if spec.high_per_core else str(spec.high)
     special = f"{', '.join(map(str, spec.specials))}; " if spec.specials else ""
     return f"{special}{spec.low} … {high} {spec.unit}".rstrip() + f", {step}"

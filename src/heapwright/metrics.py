@@ -105,8 +105,8 @@ class Metric:
 
 
 _METER = "the meter: /proc/PID/statm at every mapping call and every 10 ms"
-_PSS = "the meter: /proc/PID/smaps_rollup of every process, as often as 1 % of the wall time allows"
-_HUGE = "the meter: AnonHugePages in /proc/PID/smaps_rollup of every process, as often as 0.5 % of the wall time allows"
+_PSS = "the meter: /proc/PID/smaps_rollup of every process, as often as 1% of the wall time allows"
+_HUGE = "the meter: AnonHugePages in /proc/PID/smaps_rollup of every process, as often as 0.5% of the wall time allows"
 _VMSTAT = "/proc/vmstat before and after the run; the kernel does not count them by process"
 _RUSAGE = "the kernel's rusage of every process of the tree"
 
@@ -169,7 +169,7 @@ _ALL = (
         "B",
         "memory",
         "p95 resident memory",
-        "Resident memory that was not exceeded for 95 % of the wall time; at most 0.4 % too large.",
+        "Resident memory that was not exceeded for 95% of the wall time; at most 0.4% too large.",
         _METER,
         needs_stops=False,
         replayable=True,
@@ -303,7 +303,7 @@ _ALL = (
         "B",
         "count",
         "memory given back",
-        "Sum of the decreases of resident memory at munmap, brk and madvise.",
+        "Sum of the decreases of resident memory at calls that return it, such as munmap, brk and madvise.",
         _METER,
     ),
     Metric(
@@ -399,12 +399,12 @@ _ALL = (
         "Time of a server's load per operation: the inverse of its throughput.",
         _LOAD + ", or wall time over operations",
     ),
-    _of_load(("p50_ms", "ms", "time", "median latency"), "Time that half of the load's operations do not exceed."),
+    _of_load(("p50_ms", "ms", "time", "median latency"), "Latency that half of the load's operations do not exceed."),
     _of_load(
-        ("p95_ms", "ms", "time", "95th percentile latency"), "Time that 95 % of the load's operations do not exceed."
+        ("p95_ms", "ms", "time", "95th percentile latency"), "Latency that 95% of the load's operations do not exceed."
     ),
     _of_load(
-        ("p99_ms", "ms", "time", "99th percentile latency"), "Time that 99 % of the load's operations do not exceed."
+        ("p99_ms", "ms", "time", "99th percentile latency"), "Latency that 99% of the load's operations do not exceed."
     ),
     _of_load(("load_errors", "count", "count", "errors of the load"), "Failed operations of a load.", objective=False),
     _of_load(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 import sys
 
@@ -32,6 +34,18 @@ VERSIONS = {
     "tcmalloc": ("2.8", "2.10", "2.16"),
     "tbbmalloc": ("2021.8.0",),
 }
+
+
+@pytest.mark.parametrize("name", ["exgen", "reaper"])
+def test_the_defaults_of_our_allocators_are_those_of_their_source(name: str) -> None:
+    source = (ROOT / "native/allocator/core/options.h").read_text()
+    source += (ROOT / f"native/allocator/{name}/{name}.cpp").read_text()
+    words = {"keep": "keep", "purge_delay": "purge_delay", "front": "kCacheBytesPerClass"}
+    for spec in bundled_space(name).param:
+        if spec.key in words:
+            product = re.search(rf"\b{words[spec.key]} = ([\d *]+);", source)
+            assert product
+            assert spec.default == str(math.prod(map(int, product[1].split("*"))))
 
 
 @pytest.mark.parametrize("name", bundled_names())

@@ -168,13 +168,13 @@ def test_before_the_first_look_it_says_when_that_is() -> None:
     found = judge_samples(HEADER, samples_of(12 * FIRST_LOOK + 1), 0.0, 0.01)
     assert "first look" not in canary_sentence(found)
     assert extent(found) == (
-        "181 readings in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95 %)."
+        "181 readings in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95%)."
     )
 
 
 def test_large_values_are_shown_without_an_exponent() -> None:
     assert show_value("faults_per_s", 6320.4) == "6320/s"
-    assert show_value("cpu_share", 12.5) == "1250 %"
+    assert show_value("cpu_share", 12.5) == "1250%"
     assert show_value("requests", 1234567.0) == "1234567"
     assert show_value("p99_ms", 3.14159) == "3.142"
 
@@ -327,7 +327,7 @@ def test_the_end_of_a_groups_last_instance_is_told(tmp_path: Path, capsys: pytes
         take_samples(file, header, {}, lambda samples: len(samples) == 3)
     assert capsys.readouterr().err == (
         "heapwright: warning: all instances of the treatment have ended, or their memory may not be read"
-        f" ({gone}): readings without them compare nothing\n"
+        f" ({gone}): without them there is nothing to compare\n"
     )
 
 

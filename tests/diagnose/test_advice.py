@@ -28,7 +28,7 @@ def test_free_memory_from_a_tenth_on() -> None:
     assert advise(SERVICE._replace(free=at)).kind == "free"
     below = advise(SERVICE._replace(free=at - 1))
     assert below.kind == "program"
-    assert below.sentence == "The program itself holds 90 % of 1000.0 MiB: no malloc will help"
+    assert below.sentence == "The program itself holds 90% of 1000.0 MiB: no malloc will help"
 
 
 def test_free_memory_between_live_blocks_needs_another_malloc() -> None:

@@ -106,8 +106,8 @@ def _tell_down(header: Header, sample: InstancesSample, told: set[str]) -> None:
             told.add(group)
             end = "have ended" if all(name.isdecimal() for name in names) else "are down"
             warn(
-                f"all instances of the {group} {end}, or their memory may not be read ({', '.join(names)}): readings"
-                " without them compare nothing"
+                f"all instances of the {group} {end}, or their memory may not be read ({', '.join(names)}): without"
+                " them there is nothing to compare"
             )
 
 

@@ -26,7 +26,7 @@ _TOOLS = {
 _METERS = {
     "notify": "the cheapest and most exact back end (seccomp user notification)",
     "ptrace": "the second choice; --massif emulation and kernel need it",
-    "poll": "works everywhere: samples every 10 ms, does not count mapping calls",
+    "poll": "works everywhere: reads memory every 10 ms, does not count mapping calls",
 }
 
 # Key of the probe → name of the check, detail if the meter gives none, consequence of a failure

@@ -191,8 +191,9 @@ def _show(args: argparse.Namespace, workload: Workload, outcomes: dict[str, list
         warn(warning)
     if any(_was_disturbed(run) for found in runs.values() for run in found):
         warn(
-            "the meter stopped the program's threads at many mapping calls, so they met at other times: its memory may"
-            " differ by some percent. '--meter poll' stops none, but tells no mapping calls and no peak_heap"
+            "the meter stopped the program's threads at many mapping calls, so they interleaved differently: its memory"
+            " may differ by some per cent. '--meter poll' stops no thread, but measures neither mapping_calls nor"
+            " peak_heap"
         )
     if workload.file.server is not None:
         inputs = [[r.metrics for r in _succeeded(found)] for found in outcomes.values()]

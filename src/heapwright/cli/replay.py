@@ -70,8 +70,8 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
         "--touch",
         choices=("none", "page", "full"),
         default="page",
-        help="which memory of a block the replay writes: none, the first word and one word in every page (default), "
-        "every byte",
+        help="which memory of a block the replay writes: none, the first word and one byte in each further page "
+        "(default), every byte",
     )
     parser.add_argument(
         "--pace",
@@ -141,18 +141,21 @@ def _warn_of_another(measured: list[str], recorded: str) -> None:
     """Warn if the measured command does not run the recorded executable."""
     found = os.path.realpath(shutil.which(measured[0]) or measured[0]) if measured else ""
     if recorded and found != os.path.realpath(recorded):
-        warn(f"--base is of {found}, and the recording of {recorded}: the prediction holds if the one runs the other")
+        warn(
+            f"--base measured {found}, and the recording is of {recorded}: the prediction holds only if one of them"
+            " runs the other"
+        )
 
 
 def _warn_of_stops(measured: ProgramMeasurement, threads: int) -> None:
-    """Warn if the meter's stops changed when the program's threads met, and so its memory and all predictions."""
+    """Warn if the meter's stops changed how the program's threads interleave, and so its memory and all predictions."""
     from heapwright.measure.meter import disturbs_threads
 
     calls, wall = measured.value("mapping_calls"), measured.value("wall_s")
     if disturbs_threads(measured.meter or "poll", threads, calls, wall):
         warn(
-            "--base was measured with many stops of the program's threads, and its memory without them may differ by"
-            " some percent: measure with '--meter poll'"
+            "--base was measured with many stops of the program's threads, so its memory may differ by some per cent"
+            " from that without stops: measure with '--meter poll'"
         )
 
 
@@ -170,8 +173,8 @@ def _warn_of_error(
         warn(
             f"the replay on the recorded malloc has {show_bytes(abs(missed))} {'more' if missed > 0 else 'less'} than "
             f"malloc had in the measured program, {abs(missed) / peak:.0%} of its peak: the predictions may err by as "
-            "much. The recorded run was not like the measured one, or the replay is not like it. Record again, or "
-            "measure the allocators with 'heapwright compare'"
+            "much. The recorded run differed from the measured one, or the replay differs from the recorded run. "
+            "Record again, or measure the allocators with 'heapwright compare'"
         )
 
 

@@ -290,4 +290,4 @@ def _unknown(found: AdviceFigures, of: str) -> Advice:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f}%"

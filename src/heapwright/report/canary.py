@@ -23,17 +23,17 @@ def show_value(name: str, value: float | None) -> str:
     if name == "memory_bytes":
         return show_bytes(value)
     if name == "cpu_share":
-        return f"{three_digits(100 * value)} %"
+        return f"{three_digits(100 * value)}%"
     if name == "faults_per_s":
         return f"{three_digits(value)}/s"
     return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"  # never an exponent
 
 
 def show_change(result: CanaryResult) -> str:
-    """'−5.1 % [−6.0, −4.2]'; n/a before the first look."""
+    """'−5.1% [−6.0, −4.2]'; n/a before the first look."""
     if result.ratio is None or result.low is None or result.high is None:
         return "n/a"
-    change = f"{percent_change(result.ratio):+.1f} %".replace("-", "−")
+    change = f"{percent_change(result.ratio):+.1f}%".replace("-", "−")
     return f"{change} {percent_interval(result.low, result.high)}"
 
 
@@ -47,7 +47,7 @@ def canary_sentence(found: CanaryState) -> str:
         elif result.verdict == "same":
             claims.append(f"{label} the same: {show_change(result)}")
         elif result.verdict == "drifting" and result.drift is not None:
-            drifts.append(f"{label} ({100 * result.drift:+.1f} % from start to end)".replace("-", "−"))
+            drifts.append(f"{label} ({100 * result.drift:+.1f}% from start to end)".replace("-", "−"))
     parts = ["; ".join(claims)] if claims else []
     if drifts:
         parts.append(f"the difference still drifts, so there is no claim of its level: {', '.join(drifts)}")
@@ -74,7 +74,7 @@ def extent(found: CanaryState) -> str:
     blocks = counted(max((r.blocks for r in found.results.values()), default=0), "block")
     if not _looks(found):
         return f"{span}; {blocks} so far."
-    return f"{span}; intervals from {blocks} of {show_exactly(_block_s(found))}, valid at every look together (95 %)."
+    return f"{span}; intervals from {blocks} of {show_exactly(_block_s(found))}, valid at every look together (95%)."
 
 
 def notes(found: CanaryState) -> list[str]:
@@ -89,7 +89,7 @@ def notes(found: CanaryState) -> list[str]:
         names = ", ".join(visible(name) for name in found.header.numbers)
         lines.append(
             f"Each group has one value of {names}. So differences between instances of a group are not in the interval;"
-            f" those above {100 * ALLOWED:g} % are part of the result."
+            f" those above {100 * ALLOWED:g}% are part of the result."
         )
     if abs(found.control_older_s) > found.sampled_s:
         older, younger = ("control", "treatment") if found.control_older_s > 0 else ("treatment", "control")

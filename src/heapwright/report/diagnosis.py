@@ -123,7 +123,7 @@ def _memory_table(found: Diagnosis, several: bool) -> Table:
     table = _table("resident memory", "", "")
     whole = found.division.total
     for name, value in rows_of_parts(found):
-        table.add_row(f"  {name}", show_bytes(value), f"{100 * value / whole:.1f} %" if whole else "")
+        table.add_row(f"  {name}", show_bytes(value), f"{100 * value / whole:.1f}%" if whole else "")
     if unread := unread_row(found):
         table.add_row(f"  {unread}", "n/a", "")
     table.add_row("  sum", show_bytes(whole), "")

@@ -87,7 +87,7 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         sentence=visible(found.advice.sentence),
         steps=[visible(step) for step in found.advice.steps],
         rows=[
-            (name, show_bytes(value), f"{100 * value / total:.1f} %" if total else "")
+            (name, show_bytes(value), f"{100 * value / total:.1f}%" if total else "")
             for name, value in rows_of_parts(found)
         ],
         total=show_bytes(total),

@@ -232,7 +232,7 @@ def ranks_text(analysis: Analysis) -> str:
         text += f" Friedman's test: p = {ranks.friedman_p:.2g}."
     if ranks.difference is None:
         return text + " One program has no critical difference."
-    return text + f" Methods whose ranks differ by less than {ranks.difference:.2f} (Nemenyi, 5 %) are not told apart."
+    return text + f" Methods whose ranks differ by less than {ranks.difference:.2f} (Nemenyi, 5%) are not told apart."
 
 
 def convergence_csv(analysis: Analysis) -> str:

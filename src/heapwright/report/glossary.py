@@ -52,7 +52,7 @@ TERMS = (
         "confirmation",
         "The stage that measures fresh pairs of each pick and the default; only these count for a claim.",
     ),
-    Term("margin", "Differences below it do not matter; 0.5 % by default."),
+    Term("margin", "Differences below it do not matter; 0.5% by default."),
     Term(
         "verdict",
         "What a confirmation shows for one metric: better, worse, same (within the margin), or unproven (none of"

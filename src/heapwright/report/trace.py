@@ -41,8 +41,8 @@ def duration_text(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part of a whole in per cent: '12.5 %'."""
-    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+    """Return a part of a whole in per cent: '12.5%'."""
+    return f"{100 * part / whole:.1f}%" if whole else "0%"
 
 
 def show_info(info: Info, name: str, console: Console) -> None:
@@ -144,7 +144,7 @@ def _call_rows(info: Info) -> Iterator[tuple[str, str]]:
         yield "kinds", f"{info.callocs:,} calloc, {info.aligned:,} aligned"
     if info.threads > 1:
         remote = info.remote_frees
-        yield "remote frees", f"{remote['count']:,.0f}: {100 * remote['share']:.1f} % of frees are by another thread"
+        yield "remote frees", f"{remote['count']:,.0f}: {100 * remote['share']:.1f}% of frees are by another thread"
     if info.large_blocks["bytes"]:
         touched = share(info.large_blocks["touched_bytes"], info.large_blocks["bytes"])
         yield "large blocks", f"{touched} of {amount(info.large_blocks['bytes'])} touched, in blocks of 64 KiB or more"

@@ -27,7 +27,7 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
         if view.phase != Phase.DONE:
             raise HeapwrightError(
                 f"{view.path} is not finished (it is in phase '{view.phase}')",
-                "give its tune command again: it goes on where it stopped",
+                "give its tune command again: it continues where it stopped",
             )
         return recommended_pick(view.picks, view.objectives)
     if name not in view.picks:

@@ -341,7 +341,7 @@ class Store:
             with self._db:
                 yield
         except sqlite3.OperationalError as error:
-            hint = "free some space and give the same command again: it goes on where it stopped"
+            hint = "free some space and give the same command again: it continues where it stopped"
             raise HeapwrightError(f"cannot write the study {self.path}: {_reason(error)}", hint) from None
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):  # of the call, not of the file
             raise
