@@ -176,7 +176,7 @@ struct FileHeader {
 static_assert(sizeof(FileHeader) <= kBlockBytes && kBornWriters + kLevels <= kThreadWriters);
 // src/heapwright/trace/raw_files.py reads these.
 static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable) == 640 &&
-              offsetof(FileHeader, command) == 1668);
+              offsetof(FileHeader, command) == 1668 && offsetof(FileHeader, sample) == 34440);
 // src/heapwright/trace/process_ends.py reads or writes these.
 static_assert(offsetof(FileHeader, ending) == 116 && offsetof(FileHeader, end_ns) == 34488);
 
