@@ -99,7 +99,7 @@ def main() -> int:
             f" {MAX_CLAUSES} are allowed: name the thing (CONTRIBUTING.md); --list shows them"
         )
     if "--list" in sys.argv[1:]:
-        print("\n".join(places))
+        print("\n".join(places), end="\n" if places else "")
     print("\n".join(problems), end="\n" if problems else "")
     return 1 if problems else 0
 

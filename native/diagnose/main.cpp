@@ -18,6 +18,7 @@
 #include "class_json.h"
 #include "glibc_heap.h"
 #include "meter/parts.h"
+#include "meter/procfs.h"
 #include "process.h"
 
 namespace {
@@ -100,21 +101,21 @@ int diagnose(pid_t pid) {
     return fail(why_refused(pid, error));
   }
   const auto began = Clock::now();
-  const auto footprint = read_footprint(pid);
+  const auto sums = heapwright::meter::read_rollup(pid);
   const auto parts = heapwright::meter::read_breakdown(pid);
   const auto glibc = read_glibc_heap(memory);
   const auto own = read_own_heap(memory);
   const auto cpython = read_cpython(memory);
   const std::chrono::duration<double, std::milli> took = Clock::now() - began;
-  if (!footprint || !parts || !start || start_of(pid) != start) {
+  if (!sums || !parts || !start || start_of(pid) != start) {
     return fail(why_refused(pid, ESRCH));
   }
   const Json found = {{"pid", pid},
                       {"threads", thread_count(pid)},
-                      {"resident_bytes", footprint->resident},
-                      {"pss_bytes", footprint->proportional},
-                      {"swap_bytes", footprint->swap},
-                      {"huge_bytes", footprint->huge},
+                      {"resident_bytes", sums->rss},
+                      {"pss_bytes", sums->pss},
+                      {"swap_bytes", sums->swap},
+                      {"huge_bytes", sums->huge},
                       {"parts",
                        {{"program", parts->rss.program},
                         {"files", parts->rss.files},

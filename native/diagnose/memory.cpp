@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <fstream>
+
+#include "meter/procfs.h"
 
 namespace heapwright::diagnose {
 
@@ -64,29 +64,15 @@ std::optional<std::uint64_t> Memory::word(std::uint64_t address) const {
 
 std::vector<Mapping> Memory::mappings() const {
   std::vector<Mapping> found;
-  std::ifstream file("/proc/" + std::to_string(pid_) + "/maps");
-  std::string line;
-  while (std::getline(file, line)) {
-    // "BEGIN-END FLAGS OFFSET DEVICE INODE   PATH"
-    Mapping mapping;
-    char* at = nullptr;
-    mapping.begin = std::strtoull(line.c_str(), &at, 16);
-    if (*at != '-') {
-      continue;
+  meter::each_line(meter::read_proc(pid_, "maps"), [&found](std::string_view line) {
+    if (const auto mapping = meter::parse_mapping(line)) {
+      found.push_back({.begin = mapping->begin,
+                       .end = mapping->end,
+                       .writable = mapping->access[1] == 'w',
+                       .private_ = mapping->access[3] == 'p',
+                       .path = std::string(mapping->path)});
     }
-    mapping.end = std::strtoull(at + 1, &at, 16);
-    std::size_t place = static_cast<std::size_t>(at - line.c_str()) + 1;
-    if (*at != ' ' || place + 4 > line.size()) {
-      continue;
-    }
-    mapping.writable = line[place + 1] == 'w';
-    mapping.private_ = line[place + 3] == 'p';
-    for (int field = 0; field < 4 && place != std::string::npos; ++field) {  // to the path
-      place = line.find_first_not_of(' ', line.find(' ', place));
-    }
-    mapping.path = place < line.size() ? line.substr(place) : "";
-    found.push_back(std::move(mapping));
-  }
+  });
   return found;
 }
 

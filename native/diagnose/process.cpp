@@ -8,46 +8,16 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "meter/procfs.h"
 
 namespace heapwright::diagnose {
 namespace {
 
-constexpr unsigned long kKernelThread = 0x00200000;  // PF_KTHREAD, include/linux/sched.h
-
-// Fields of /proc/PID/stat behind the name, which may hold spaces and brackets.
-struct Stat {
-  std::string name;
-  char state = 0;
-  unsigned long flags = 0;
-  std::uint64_t start = 0;
-};
-
-std::optional<Stat> read_stat(pid_t pid) {
-  const std::string text = meter::read_proc(pid, "stat");
-  const std::size_t open = text.find('(');
-  const std::size_t close = text.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close < open) {
-    return std::nullopt;
-  }
-  Stat stat{.name = text.substr(open + 1, close - open - 1)};
-  std::istringstream rest(text.substr(close + 1));
-  rest >> stat.state;
-  std::string field;
-  for (int number = 4; number <= 22 && rest >> field; ++number) {  // man 5 proc numbers them from 1
-    stat.flags = number == 9 ? std::strtoul(field.c_str(), nullptr, 10) : stat.flags;
-    stat.start = number == 22 ? std::strtoull(field.c_str(), nullptr, 10) : stat.start;
-  }
-  return stat;
-}
-
 std::string process_name(pid_t pid) {
-  const auto stat = read_stat(pid);
+  const auto stat = meter::read_stat(pid);
   return "process " + std::to_string(pid) + (stat ? " (" + stat->name + ")" : "");
 }
 
@@ -75,14 +45,14 @@ bool yama_restricts() {
 }  // namespace
 
 std::string why_unreadable(pid_t pid) {
-  const auto stat = read_stat(pid);
+  const auto stat = meter::read_stat(pid);
   if (!stat) {
     return "there is no process " + std::to_string(pid) + " (any more)";
   }
-  if (stat->state == 'Z' || stat->state == 'X') {
+  if (stat->dead) {
     return process_name(pid) + " is a zombie: it has ended, and only its parent can still collect its status";
   }
-  if ((stat->flags & kKernelThread) != 0) {
+  if (stat->kernel_thread) {
     return process_name(pid) + " is a thread of the kernel, and has no memory of its own";
   }
   const auto status = meter::read_status(pid);
@@ -122,26 +92,8 @@ std::string why_refused(pid_t pid, int error) {
 }
 
 std::optional<std::uint64_t> start_of(pid_t pid) {
-  const auto stat = read_stat(pid);
-  return stat && stat->state != 'Z' && stat->state != 'X' ? std::optional(stat->start) : std::nullopt;
-}
-
-std::optional<Footprint> read_footprint(pid_t pid) {
-  std::istringstream lines(meter::read_proc(pid, "smaps_rollup"));
-  Footprint found;
-  bool any = false;
-  for (std::string line; std::getline(lines, line);) {
-    const auto value = [&line](std::string_view key, std::uint64_t& to) {
-      if (line.starts_with(key)) {
-        to = std::strtoull(line.c_str() + key.size(), nullptr, 10) * 1024;
-        return true;
-      }
-      return false;
-    };
-    any = value("Rss:", found.resident) || value("Pss:", found.proportional) || value("Swap:", found.swap) ||
-          value("AnonHugePages:", found.huge) || any;
-  }
-  return any ? std::optional(found) : std::nullopt;
+  const auto stat = meter::read_stat(pid);
+  return stat && !stat->dead ? std::optional(stat->start) : std::nullopt;
 }
 
 std::uint64_t thread_count(pid_t pid) { return meter::threads_of(pid).size(); }

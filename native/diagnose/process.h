@@ -9,14 +9,6 @@
 
 namespace heapwright::diagnose {
 
-// Figures of /proc/PID/smaps_rollup, in bytes.
-struct Footprint {
-  std::uint64_t resident = 0;
-  std::uint64_t proportional = 0;  // PSS
-  std::uint64_t swap = 0;
-  std::uint64_t huge = 0;  // AnonHugePages
-};
-
 // Returns the reason why a process cannot be read, as one line for the user; empty if it can be
 // read.
 std::string why_unreadable(pid_t pid);
@@ -25,7 +17,6 @@ std::string why_refused(pid_t pid, int error);
 // Moment at which the process began, in clock ticks since boot; tells it from a later process with
 // the same number. nullopt if it has ended.
 std::optional<std::uint64_t> start_of(pid_t pid);
-std::optional<Footprint> read_footprint(pid_t pid);
 std::uint64_t thread_count(pid_t pid);
 
 }  // namespace heapwright::diagnose

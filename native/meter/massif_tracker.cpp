@@ -18,6 +18,8 @@
 #include <string>
 #include <string_view>
 
+#include "procfs.h"
+
 namespace heapwright::meter {
 namespace {
 
@@ -28,22 +30,6 @@ constexpr std::uint64_t kMap32Bit = 0;  // only x86 has it
 #endif
 
 constexpr int kMaxCallTicks = 5;  // that a call may take while other calls are held
-
-std::string read_file(pid_t process, const char* name, std::size_t limit = SIZE_MAX) {
-  std::array<char, 64> path{};
-  std::string text;
-  (void)std::snprintf(path.data(), path.size(), "/proc/%d/%s", process, name);
-  const int file = open(path.data(), O_RDONLY | O_CLOEXEC);
-  if (file >= 0) {
-    std::array<char, 4096> part{};
-    ssize_t size = 0;
-    while (text.size() < limit && (size = read(file, part.data(), part.size())) > 0) {
-      text.append(part.data(), static_cast<std::size_t>(size));
-    }
-    close(file);
-  }
-  return text;
-}
 
 std::string read_string(pid_t process, std::uint64_t address) {
   std::array<char, 64> path{};
@@ -60,16 +46,6 @@ std::string read_string(pid_t process, std::uint64_t address) {
 
 std::uint64_t count_ends(const std::string& strings) {
   return static_cast<std::uint64_t>(std::count(strings.begin(), strings.end(), '\0'));
-}
-
-// Field 47 of /proc/PID/stat; 0 if the kernel hides it.
-std::uint64_t start_brk(pid_t process) {
-  const std::string text = read_file(process, "stat");
-  std::size_t at = text.rfind(')');
-  for (int field = 2; at != std::string::npos && field < 47; ++field) {
-    at = text.find(' ', at + 1);
-  }
-  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
 }
 
 template <typename Word>
@@ -101,7 +77,7 @@ std::uint64_t whole_pages(std::uint64_t bytes, std::uint64_t page) {
 
 // Returns where the loader is mapped; 0 for a static program.
 std::uint64_t loader_base(pid_t process) {
-  const std::string auxv = read_file(process, "auxv");
+  const std::string auxv = read_proc(process, "auxv");
   for (std::size_t at = 0; at + sizeof(Elf64_auxv_t) <= auxv.size(); at += sizeof(Elf64_auxv_t)) {
     Elf64_auxv_t entry{};
     std::memcpy(&entry, auxv.data() + at, sizeof entry);
@@ -113,10 +89,10 @@ std::uint64_t loader_base(pid_t process) {
 }
 
 std::uint64_t initial_stack(pid_t process, std::uint64_t page) {
-  const std::string arguments = read_file(process, "cmdline");
-  const std::string variables = read_file(process, "environ");
-  const std::string auxv = read_file(process, "auxv");
-  const std::string program = read_file(process, "exe", EI_NIDENT);
+  const std::string arguments = read_proc(process, "cmdline");
+  const std::string variables = read_proc(process, "environ");
+  const std::string auxv = read_proc(process, "auxv");
+  const std::string program = read_proc(process, "exe", EI_NIDENT);
   StartStack stack;
   stack.arguments = count_ends(arguments);
   stack.argument_bytes = arguments.size();
@@ -132,29 +108,6 @@ std::uint64_t initial_stack(pid_t process, std::uint64_t page) {
   return start_stack_bytes(stack, page);
 }
 
-// Calls for_each(first, end, name) for every mapping: "first-end perms offset device inode   name".
-template <typename Function>
-void each_mapping(pid_t process, Function for_each) {
-  const std::string maps = read_file(process, "maps");
-  for (std::size_t at = 0; at < maps.size();) {
-    const std::size_t line_end = std::min(maps.find('\n', at), maps.size());
-    const std::string line = maps.substr(at, line_end - at);
-    at = line_end + 1;
-    char* rest = nullptr;
-    const std::uint64_t first = std::strtoull(line.c_str(), &rest, 16);
-    const std::uint64_t end = *rest == '-' ? std::strtoull(rest + 1, &rest, 16) : 0;
-    std::string_view name(rest);
-    for (int field = 0; field < 4; ++field) {
-      name.remove_prefix(std::min(name.size(), name.find_first_not_of(' ')));
-      name.remove_prefix(std::min(name.size(), name.find(' ')));
-    }
-    name.remove_prefix(std::min(name.size(), name.find_first_not_of(' ')));
-    if (end > first) {
-      for_each(first, end, name);
-    }
-  }
-}
-
 }  // namespace
 
 void MassifTracker::executed(pid_t process) {
@@ -162,15 +115,19 @@ void MassifTracker::executed(pid_t process) {
   held_.clear();
   in_call_ = 0;
   started_ = true;
-  const std::uint64_t brk = start_brk(process);
+  const auto stat = read_stat(process);
+  const std::uint64_t brk = stat ? stat->start_brk : 0;
   const std::uint64_t loader = loader_base(process);
   std::uint64_t loader_end = loader;
   massif_.start(initial_stack(process, page_), brk);
-  each_mapping(process, [&](std::uint64_t first, std::uint64_t end, std::string_view name) {
-    const bool kernels = name.starts_with("[stack") || name.starts_with("[v") || name.starts_with("[uprobes");
-    if (!kernels) {
-      massif_.start_segment(first, end - first);
-      loader_end = first == loader_end ? end : loader_end;
+  each_line(read_proc(process, "maps"), [&](std::string_view line) {
+    const auto mapping = parse_mapping(line);
+    const auto is_kernels = [](std::string_view name) {
+      return name.starts_with("[stack") || name.starts_with("[v") || name.starts_with("[uprobes");
+    };
+    if (mapping && !is_kernels(mapping->path)) {
+      massif_.start_segment(mapping->begin, mapping->end - mapping->begin);
+      loader_end = mapping->begin == loader_end ? mapping->end : loader_end;
     }
   });
   rlimit limit{};
@@ -278,9 +235,9 @@ void MassifTracker::account(pid_t thread, const Running& running, std::uint64_t 
       }
       break;
     case Call::kShmat:
-      each_mapping(thread, [&](std::uint64_t first, std::uint64_t end, std::string_view) {
-        if (first == result) {
-          massif_.shmat(first, end - first);
+      each_line(read_proc(thread, "maps"), [&](std::string_view line) {
+        if (const auto mapping = parse_mapping(line); mapping && mapping->begin == result) {
+          massif_.shmat(mapping->begin, mapping->end - mapping->begin);
         }
       });
       break;

@@ -18,77 +18,41 @@ namespace {
 
 constexpr std::uint64_t kArena = 64ULL << 20U;  // HEAP_MAX_SIZE, glibc's malloc/arena.c
 
-struct Mapping {
-  std::uint64_t start = 0;
-  std::uint64_t end = 0;
-  std::uint64_t inode = 0;
-  std::string_view access;  // "rw-p"
-  std::string_view path;
+struct SizedMapping : Mapping {
   std::uint64_t rss = 0;
   std::uint64_t pss = 0;
 };
 
 bool unnamed(const Mapping& mapping) { return mapping.inode == 0 && mapping.path.empty(); }
 
-// "START-END PERMS OFFSET DEVICE INODE   PATH"
-bool parse_head(std::string_view line, Mapping& mapping) {
-  const char* const text = line.data();  // a line feed or the string's end stops strtoull
-  char* at = nullptr;
-  mapping.start = std::strtoull(text, &at, 16);
-  if (at == text || *at != '-') {
-    return false;
-  }
-  mapping.end = std::strtoull(at + 1, &at, 16);
-  std::size_t place = static_cast<std::size_t>(at - text) + 1;
-  if (*at != ' ' || place + 4 > line.size()) {
-    return false;
-  }
-  mapping.access = line.substr(place, 4);
-  for (int field = 0; field < 3; ++field) {  // to the inode
-    place = line.find(' ', place);
-    if (place == std::string_view::npos) {
-      return false;
-    }
-    ++place;
-  }
-  mapping.inode = std::strtoull(text + place, &at, 10);
-  place = line.find_first_not_of(' ', static_cast<std::size_t>(at - text));
-  mapping.path = place == std::string_view::npos ? std::string_view{} : line.substr(place);
-  return true;
-}
-
-std::vector<Mapping> mappings_of(const std::string& text) {
-  std::vector<Mapping> mappings;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::size_t length = rest.find('\n');
-    const std::string_view line = rest.substr(0, length);
-    rest.remove_prefix(length == std::string_view::npos ? rest.size() : length + 1);
+std::vector<SizedMapping> mappings_of(const std::string& text) {
+  std::vector<SizedMapping> mappings;
+  each_line(text, [&](std::string_view line) {
     const bool field = !line.empty() && line.front() >= 'A' && line.front() <= 'Z';
-    Mapping mapping;
-    if (!field && parse_head(line, mapping)) {
-      mappings.push_back(mapping);
+    const auto mapping = field ? std::nullopt : parse_mapping(line);
+    if (mapping) {
+      mappings.push_back({*mapping});
     } else if (!mappings.empty() && line.starts_with("Rss:")) {
       mappings.back().rss = std::strtoull(line.data() + 4, nullptr, 10) * 1024;
     } else if (!mappings.empty() && line.starts_with("Pss:")) {
       mappings.back().pss = std::strtoull(line.data() + 4, nullptr, 10) * 1024;
     }
-  }
+  });
   return mappings;
 }
 
 // Returns whether an unnamed mapping may belong to glibc's arenas. Neighbouring mappings of equal
 // rights are one mapping, so an arena may begin, and another end, anywhere within it.
-bool is_arena(const std::vector<Mapping>& mappings, std::size_t i) {
-  const Mapping& mapping = mappings[i];
-  const std::uint64_t boundary = (mapping.start + kArena - 1) / kArena * kArena;
+bool is_arena(const std::vector<SizedMapping>& mappings, std::size_t i) {
+  const SizedMapping& mapping = mappings[i];
+  const std::uint64_t boundary = (mapping.begin + kArena - 1) / kArena * kArena;
   if (mapping.access != "rw-p" || boundary >= mapping.end) {
     return false;
   }
   std::uint64_t end = mapping.end;
   if (i + 1 < mappings.size()) {
-    const Mapping& next = mappings[i + 1];
-    const bool reserved = unnamed(next) && next.access == "---p" && next.start == end;
+    const SizedMapping& next = mappings[i + 1];
+    const bool reserved = unnamed(next) && next.access == "---p" && next.begin == end;
     if (reserved && next.end <= (end + kArena - 1) / kArena * kArena) {
       end = next.end;
     }
@@ -96,9 +60,9 @@ bool is_arena(const std::vector<Mapping>& mappings, std::size_t i) {
   return end % kArena == 0;
 }
 
-std::uint64_t Parts::* part_of(const std::vector<Mapping>& mappings, std::size_t i,
+std::uint64_t Parts::* part_of(const std::vector<SizedMapping>& mappings, std::size_t i,
                                const std::set<std::uint64_t>& programs, bool after_executable) {
-  const Mapping& mapping = mappings[i];
+  const SizedMapping& mapping = mappings[i];
   if (mapping.inode != 0) {
     const bool zero = mapping.path == "/dev/zero" && mapping.access.back() == 'p';  // anonymous memory of old
     return zero ? &Parts::other : programs.contains(mapping.inode) ? &Parts::program : &Parts::files;
@@ -127,9 +91,9 @@ Parts& Parts::operator+=(const Parts& more) {
 }
 
 Breakdown parse_smaps(const std::string& text, const std::string& executable) {
-  const std::vector<Mapping> mappings = mappings_of(text);
+  const std::vector<SizedMapping> mappings = mappings_of(text);
   std::set<std::uint64_t> programs;
-  for (const Mapping& mapping : mappings) {
+  for (const SizedMapping& mapping : mappings) {
     if (mapping.inode != 0 && mapping.access[2] == 'x') {
       programs.insert(mapping.inode);
     }
@@ -137,8 +101,8 @@ Breakdown parse_smaps(const std::string& text, const std::string& executable) {
   Breakdown sum;
   std::uint64_t executable_end = 0;  // of the executable's mappings, its bss included
   for (std::size_t i = 0; i < mappings.size(); ++i) {
-    const Mapping& mapping = mappings[i];
-    const bool bss = unnamed(mapping) && mapping.start == executable_end;
+    const SizedMapping& mapping = mappings[i];
+    const bool bss = unnamed(mapping) && mapping.begin == executable_end;
     if (bss || (mapping.inode != 0 && mapping.path == executable)) {
       executable_end = mapping.end;
     }

@@ -19,8 +19,9 @@
 namespace heapwright::meter {
 namespace {
 
-constexpr std::uint64_t kForkNoExec = 0x40;  // PF_FORKNOEXEC, include/linux/sched.h
-constexpr std::uint64_t kExiting = 0x04;     // PF_EXITING
+constexpr std::uint64_t kForkNoExec = 0x40;          // PF_FORKNOEXEC, include/linux/sched.h
+constexpr std::uint64_t kExiting = 0x04;             // PF_EXITING
+constexpr std::uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD
 
 std::uint64_t page_size() {
   static const auto size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -33,15 +34,15 @@ int open_proc(pid_t pid, const char* name) {
   return open(path.data(), O_RDONLY | O_CLOEXEC);
 }
 
-// Reads a whole small file; empty if it cannot be read.
-std::string read_whole(int file) {
+// Reads a small file up to about `limit` bytes; empty if it cannot be read.
+std::string read_whole(int file, std::size_t limit = SIZE_MAX) {
   std::string text;
   if (file < 0) {
     return text;
   }
   std::array<char, 4096> buffer{};
   ssize_t size = 0;
-  while ((size = read(file, buffer.data(), buffer.size())) > 0) {
+  while (text.size() < limit && (size = read(file, buffer.data(), buffer.size())) > 0) {
     text.append(buffer.data(), static_cast<std::size_t>(size));
   }
   close(file);
@@ -102,12 +103,14 @@ std::optional<Stat> read_stat(pid_t pid) {
   if (name_end == std::string::npos || name_end + 4 >= text.size()) {
     return std::nullopt;
   }
-  // After ") S ": field 4 (ppid) onwards; 9 is flags, 28 is startstack.
+  // After ") S ": field 4 onwards; proc(5) numbers them.
   const char* at = text.c_str() + name_end + 4;
   const char state = text[name_end + 2];
   Stat stat;
+  const auto name = std::min(text.find('('), name_end) + 1;
+  stat.name = text.substr(name, name_end - std::min(name, name_end));
   stat.dead = state == 'Z' || state == 'X';
-  for (int field = 4; field <= 28; ++field) {
+  for (int field = 4; field <= 47; ++field) {
     char* end = nullptr;
     const std::uint64_t value = std::strtoull(at, &end, 10);
     at = end;
@@ -116,8 +119,13 @@ std::optional<Stat> read_stat(pid_t pid) {
     } else if (field == 9) {
       stat.not_executed = (value & kForkNoExec) != 0;
       stat.exiting = (value & kExiting) != 0;
+      stat.kernel_thread = (value & kKernelThread) != 0;
+    } else if (field == 22) {
+      stat.start = value;
     } else if (field == 28) {
       stat.start_stack = value;
+    } else if (field == 47) {
+      stat.start_brk = value;
     }
   }
   return stat;
@@ -133,7 +141,8 @@ std::optional<Rollup> read_rollup(pid_t pid) {
   return Rollup{.rss = status_field(text, "\nRss:") * 1024,
                 .pss = status_field(text, "\nPss:") * 1024,
                 .anonymous = status_field(text, "\nAnonymous:") * 1024,
-                .huge = status_field(text, "\nAnonHugePages:") * 1024};
+                .huge = status_field(text, "\nAnonHugePages:") * 1024,
+                .swap = status_field(text, "\nSwap:") * 1024};
 }
 
 std::optional<std::uint64_t> count_maps(pid_t pid) {
@@ -220,7 +229,37 @@ std::string read_text(const std::string& path) {
   return read_whole(open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
-std::string read_proc(pid_t pid, const char* name) { return read_whole(open_proc(pid, name)); }
+std::string read_proc(pid_t pid, const char* name, std::size_t limit) {
+  return read_whole(open_proc(pid, name), limit);
+}
+
+// "BEGIN-END ACCESS OFFSET DEVICE INODE   PATH"
+std::optional<Mapping> parse_mapping(std::string_view line) {
+  Mapping mapping;
+  const char* const text = line.data();
+  char* at = nullptr;
+  mapping.begin = std::strtoull(text, &at, 16);
+  if (line.empty() || at == text || *at != '-') {
+    return std::nullopt;
+  }
+  mapping.end = std::strtoull(at + 1, &at, 16);
+  std::size_t place = static_cast<std::size_t>(at - text) + 1;
+  if (*at != ' ' || place + 4 > line.size()) {
+    return std::nullopt;
+  }
+  mapping.access = line.substr(place, 4);
+  for (int field = 0; field < 3; ++field) {  // to the inode
+    place = line.find(' ', place);
+    if (place == std::string_view::npos) {
+      return std::nullopt;
+    }
+    ++place;
+  }
+  mapping.inode = std::strtoull(text + place, &at, 10);
+  place = line.find_first_not_of(' ', static_cast<std::size_t>(at - text));
+  mapping.path = place == std::string_view::npos ? std::string_view{} : line.substr(place);
+  return mapping;
+}
 
 std::optional<std::uint64_t> read_number(const std::string& path) {
   const std::string text = read_text(path);

@@ -3,9 +3,11 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace heapwright::meter {
@@ -28,11 +30,15 @@ struct Status {
 };
 
 struct Stat {
+  std::string name;
   pid_t parent = 0;
   bool dead = false;              // a zombie; threads may go on without it
   bool exiting = false;           // exiting or a zombie (PF_EXITING)
   bool not_executed = false;      // forked and has not called exec since (PF_FORKNOEXEC)
+  bool kernel_thread = false;     // PF_KTHREAD
+  std::uint64_t start = 0;        // clock ticks since boot; tells it from a later process of its number
   std::uint64_t start_stack = 0;  // differs from one program image to the next
+  std::uint64_t start_brk = 0;    // 0 if the kernel hides it
 };
 
 // Figures of /proc/PID/smaps_rollup, in bytes. A page that n processes map counts 1/n in `pss`.
@@ -41,14 +47,25 @@ struct Rollup {
   std::uint64_t pss = 0;
   std::uint64_t anonymous = 0;
   std::uint64_t huge = 0;  // anonymous memory in huge pages
+  std::uint64_t swap = 0;
 
   Rollup& operator+=(const Rollup& more) {
     rss += more.rss;
     pss += more.pss;
     anonymous += more.anonymous;
     huge += more.huge;
+    swap += more.swap;
     return *this;
   }
+};
+
+// A line of /proc/PID/maps, or the first line of a mapping in smaps.
+struct Mapping {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t inode = 0;
+  std::string_view access;  // "rw-p"
+  std::string_view path;    // empty for anonymous memory; [heap] and [stack] as the kernel names them
 };
 
 // Opens /proc/TID/statm. The descriptor stays bound to this task, even if its number is used again.
@@ -76,9 +93,21 @@ bool descends_from(pid_t pid, pid_t ancestor);
 // Returns whether a process still shares its parent's memory, as after vfork.
 bool shares_memory(pid_t pid, const Stat& stat);
 
-// Reads a whole small file, or /proc/PID/NAME; empty if it cannot be read.
+// Parses a line of a mapping; nullopt if it is none. A line feed or a zero stands behind the line.
+std::optional<Mapping> parse_mapping(std::string_view line);
+// Calls f(line) for each line of a text.
+template <typename F>
+void each_line(std::string_view text, F f) {
+  while (!text.empty()) {
+    const std::size_t length = std::min(text.find('\n'), text.size());
+    f(text.substr(0, length));
+    text.remove_prefix(std::min(length + 1, text.size()));
+  }
+}
+
+// Reads a whole small file, or /proc/PID/NAME up to about `limit` bytes; empty if it cannot be read.
 std::string read_text(const std::string& path);
-std::string read_proc(pid_t pid, const char* name);
+std::string read_proc(pid_t pid, const char* name, std::size_t limit = SIZE_MAX);
 // Reads the number at the beginning of a file.
 std::optional<std::uint64_t> read_number(const std::string& path);
 

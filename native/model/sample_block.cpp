@@ -1,6 +1,7 @@
 #include "sample_block.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heapwright::model {
 
@@ -9,8 +10,7 @@ using trace::Kind;
 
 namespace {
 
-// Of one block. Only a program that resizes one small object very often, or a damaged file, has
-// more; the rest is left out, because slots take memory.
+// Of one block, because slots take memory. The rest of the ticks comes in the next blocks.
 constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 22;
 
 bool is_window_mark(const Event& event, const trace::Header& header) {
@@ -44,7 +44,7 @@ bool SampleBlockReader::read(SampleBlock& block) {
   block.before_window = before_window_;
   ++block_;
   std::uint64_t ticks = 0;
-  for (Event event; ticks < kSampledTicksPerBlock && source_.next(event);) {
+  for (Event event; ticks < kSampledTicksPerBlock && block.slots.size() < kMaxSlots && next(event);) {
     if (event.kind == Kind::kTicks) {
       add_slots(block, event);
       continue;
@@ -60,17 +60,27 @@ bool SampleBlockReader::read(SampleBlock& block) {
   return !block.items.empty() || !block.slots.empty();
 }
 
+bool SampleBlockReader::next(Event& event) {
+  if (rest_.value == 0) {
+    return source_.next(event);
+  }
+  event = std::exchange(rest_, {});
+  return true;
+}
+
 // Spreads the ticks that an event of kind kTicks reports, as far as they are not of sampled
 // objects, over the block from the last event of the thread to here.
 void SampleBlockReader::add_slots(SampleBlock& block, const Event& ticks) {
   Thread& thread = thread_of(ticks.thread);
-  const std::uint64_t room = kMaxSlots - block.slots.size();
-  const std::uint64_t count = std::min(ticks.value - std::min(ticks.value, thread.sampled), room);
+  const std::uint64_t all = ticks.value - std::min(ticks.value, thread.sampled);
+  const std::uint64_t count = std::min(all, kMaxSlots - block.slots.size());
   const double to = static_cast<double>(block.items.size()) + 1;
   const double step = (to - thread.from) / static_cast<double>(std::max<std::uint64_t>(count, 1));
   for (std::uint64_t i = 0; i < count; ++i) {
     block.slots.push_back({thread.from + (static_cast<double>(i) + 0.5) * step, ticks.thread});
   }
+  rest_ = ticks;
+  rest_.value = all - count;
   thread.ticks += count;
   thread.sampled = 0;
   thread.from = to - 1;

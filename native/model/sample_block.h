@@ -60,12 +60,14 @@ class SampleBlockReader {
     double from = 0;            // place from which on the next kTicks counts
   };
 
+  bool next(trace::Event& event);
   Thread& thread_of(std::uint32_t thread);
   void add_slots(SampleBlock& block, const trace::Event& ticks);
   void add_item(SampleBlock& block, const trace::Event& event);
   void number(SampleBlock& block);
 
   trace::EventSource& source_;
+  trace::Event rest_;  // ticks that the block before had no room for
   std::vector<Thread> threads_;
   std::uint64_t block_ = 0;
   std::uint64_t position_ = 0;

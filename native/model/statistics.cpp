@@ -201,11 +201,22 @@ void Statistics::note_reading(const Event& event) {
   }
 }
 
-void Statistics::keep_at_peak(Reading& kept, const Reading& now, std::uint64_t peak) {
+void Statistics::keep_at_peak(Reading& kept, const Reading& now, std::uint64_t peak) const {
   const auto is_peak = [peak](const Reading& reading) { return reading.resident >= peak - peak / 100; };
-  if (!is_peak(kept) || (is_peak(now) && now.live > kept.live)) {
+  const bool more_live = static_cast<double>(now.live) > live_noise_ * static_cast<double>(kept.live);
+  if (!is_peak(kept) || (is_peak(now) && more_live)) {
     kept = now;
   }
+}
+
+// The reading with malloc's own memory stands for the peak if its resident memory is at least 95 %
+// of the peak's, and its live bytes at least 90 %: those of a reading at the end may be freed.
+const Reading& Statistics::peak_reading() const {
+  const auto share = [](std::uint64_t part, std::uint64_t whole) {
+    return static_cast<double>(part) / static_cast<double>(std::max<std::uint64_t>(whole, 1));
+  };
+  const bool as_live = share(highest_with_heap.live, highest.live) * live_noise_ >= 0.9;
+  return share(highest_with_heap.resident, highest.resident) >= 0.95 && as_live ? highest_with_heap : highest;
 }
 
 void Statistics::count_size(std::uint64_t size) {

@@ -112,7 +112,9 @@ class ResidentCurve {
 
 class Statistics {
  public:
-  explicit Statistics(std::uint64_t page_size = trace::kUnstatedPageBytes) : page_size_(page_size) {}
+  // rate  of the sample that the trace was made of; 0: it is complete
+  explicit Statistics(std::uint64_t page_size = trace::kUnstatedPageBytes, std::uint64_t rate = 0)
+      : page_size_(page_size), live_noise_(rate > 1 ? 1.5 : 1) {}
 
   void add(const trace::Event& event);
 
@@ -152,7 +154,8 @@ class Statistics {
   // The readings of resident memory with parts: at the peak, at the peak of those with `heap`, the
   // first and the last. Of the readings within 1 % of a peak, one with many live bytes is kept:
   // malloc may return nothing until the process ends, so that the highest reading comes after the
-  // blocks were freed.
+  // blocks were freed. The live bytes of a sample vary, and the reading with the most of them would be
+  // the one with the largest error. So there `many` are half as many again.
   Reading highest;
   Reading highest_with_heap;
   Reading first;
@@ -168,6 +171,8 @@ class Statistics {
   std::uint64_t allocations() const;
   std::uint64_t frees() const;
   std::uint64_t live() const { return live_; }
+  // The reading of resident memory that stands for its peak.
+  const Reading& peak_reading() const;
   std::uint64_t live_objects() const { return blocks_.size(); }
   std::uint64_t rounded_live() const { return rounded_; }
   // Averages over time, in bytes; over events if the trace has no times.
@@ -197,10 +202,11 @@ class Statistics {
   void note_peaks(const trace::Event& event);
   void note_touched(const trace::Event& event, const Block& block);
   void note_reading(const trace::Event& event);
-  static void keep_at_peak(Reading& kept, const Reading& now, std::uint64_t peak);
+  void keep_at_peak(Reading& kept, const Reading& now, std::uint64_t peak) const;
   double average(double Mean::* part) const;
 
   std::uint64_t page_size_;
+  double live_noise_;  // live bytes that differ by less than this factor may be equal
   trace::LiveTable<Block> blocks_;
   std::uint64_t live_ = 0;
   std::uint64_t rounded_ = 0;

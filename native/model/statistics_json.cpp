@@ -204,15 +204,6 @@ Json split(const Reading& reading, const Reading& first, const trace::Header& he
   return json;
 }
 
-// The reading with malloc's own memory stands for the peak if its resident memory is at least 95 %
-// of the peak's, and its live bytes at least 90 %: those of a reading at the end may be freed.
-const Reading& peak_reading(const Statistics& s) {
-  const double share = ratio(static_cast<double>(s.highest_with_heap.resident),
-                             static_cast<double>(std::max<std::uint64_t>(s.highest.resident, 1)));
-  const bool as_live = s.highest_with_heap.live >= s.highest.live - s.highest.live / 10;
-  return share >= 0.95 && as_live ? s.highest_with_heap : s.highest;
-}
-
 // Whether the trace covers the time up to the end of the process, or of the recording.
 bool has_end(const Statistics& s, const trace::Loss& loss) {
   return !loss.cut_short || s.kinds[static_cast<unsigned>(Kind::kEnd)] != 0;
@@ -259,7 +250,7 @@ Json to_json(Statistics& s, const trace::Header& header, const trace::Loss& loss
   json["averaged_over"] = timed ? "time" : "events";
   json["end_live_bytes"] = s.live();
   json["peak_resident_bytes"] = s.peak_resident > 0 ? Json(s.peak_resident) : Json();
-  json["resident_at_peak"] = split(peak_reading(s), s.first, header);
+  json["resident_at_peak"] = split(s.peak_reading(), s.first, header);
   json["resident_at_end"] = is_end(s, loss) ? split(s.last, s.first, header) : Json();
   json["lower_bound"] = lower_bound(s);
   json["file_bytes"] = file_bytes;

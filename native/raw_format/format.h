@@ -40,7 +40,7 @@
 namespace heapwright::raw {
 
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
-inline constexpr std::uint32_t kVersion = 6;
+inline constexpr std::uint32_t kVersion = 7;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kAddressUnit = 8;
@@ -101,8 +101,10 @@ enum class Other : std::uint8_t {
   kHeap,       // resident bytes of malloc's memory
   kFiles,      // resident bytes of files and shared memory
   // Prefixes in recordings of samples and windows.
-  kTicks,  // ticks of the thread before this record, since its first
-  kBorn,   // of a kMalloc or kCalloc: the object was live when the window began; its rank by birth
+  // 2 times the ticks of the thread before this record, since its first; 1 more if it made some of
+  // them before the window.
+  kTicks,
+  kBorn,  // of a kMalloc or kCalloc: the object was live when the window began; its rank by birth
   // A record by itself, only in complete recordings.
   kSpawn,  // this thread is about to create the thread of this number
 };
@@ -158,8 +160,7 @@ struct FileHeader {
   // The window: nanoseconds of the monotonic clock, 0 if it has not begun or ended.
   std::atomic<std::uint64_t> window_begin_ns, window_end_ns;
   std::atomic<std::uint64_t> window_begin_stamp;
-  std::uint64_t windowed;                     // 1: only a window is recorded
-  std::atomic<std::uint64_t> window_threads;  // threads before the window
+  std::uint64_t windowed;  // 1: only a window is recorded
   // When the process ended or called exec: nanoseconds of the monotonic clock, 0 if unknown. For a
   // process that still runs, the time of packing. The process may be killed, so heapwright writes
   // this, not the recorder (src/heapwright/trace/process_ends.py).
@@ -175,9 +176,9 @@ struct FileHeader {
 static_assert(sizeof(FileHeader) <= kBlockBytes && kBornWriters + kLevels <= kThreadWriters);
 // src/heapwright/trace/raw_files.py reads these.
 static_assert(offsetof(FileHeader, pid) == 24 && offsetof(FileHeader, executable) == 640 &&
-              offsetof(FileHeader, command) == 1668);
+              offsetof(FileHeader, command) == 1668 && offsetof(FileHeader, sample) == 34440);
 // src/heapwright/trace/process_ends.py reads or writes these.
-static_assert(offsetof(FileHeader, ending) == 116 && offsetof(FileHeader, end_ns) == 34496);
+static_assert(offsetof(FileHeader, ending) == 116 && offsetof(FileHeader, end_ns) == 34488);
 
 struct BlockHeader {
   std::uint32_t magic;  // stored last

@@ -20,7 +20,7 @@ namespace {
 
 void put_call(Writer& writer, const Call& call) {
   if (kSampling && call.ticks != ~std::uint64_t{0}) {
-    put_other(writer, Other::kTicks, call.ticks);
+    put_other(writer, Other::kTicks, sample_self.as_record(call.ticks));
   }
   if (kSampling && call.born != ~std::uint64_t{0}) {
     put_other(writer, Other::kBorn, call.born);

@@ -313,7 +313,7 @@ void record_thread_end(ThreadState& self) {
   }
   Writer* const writer = borrow_at_level(self, thread.top_level, clock_now<true>());
   if (writer != nullptr) {
-    put_other(*writer, Other::kTicks, thread.ticks());
+    put_other(*writer, Other::kTicks, thread.as_record(thread.ticks()));
     put_other(*writer, Other::kThreadEnd, self.thread);
     return_writer(*writer);
   }

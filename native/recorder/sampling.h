@@ -58,6 +58,10 @@ struct SampleThread {
   double scale = 0;                // 1 / log(1 - 1/rate)
   bool in_window = false;          // all its ticks are in the window, or the recording has no window
   [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }
+  // The value of Other::kTicks for so many ticks of this thread.
+  [[nodiscard]] std::uint64_t as_record(std::uint64_t ticks) const {
+    return ticks << 1 | std::uint64_t{!in_window};
+  }
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit SampleThread sample_self;
 

@@ -69,7 +69,6 @@ void check_window(ThreadState& self) {
     const std::uint64_t stamp = clock_now<true>();
     if (session->window.compare_exchange_strong(state, WindowState::kOpening, std::memory_order_acq_rel)) {
       header.window_begin_ns.store(now);
-      header.window_threads.store(header.threads.load());
       header.window_begin_stamp.store(stamp);
       put_live_objects(births);
       session->window.store(WindowState::kOpen, std::memory_order_release);

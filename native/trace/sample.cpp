@@ -24,10 +24,10 @@ SampleSource::SampleSource(std::unique_ptr<EventSource> source, std::uint64_t ra
   header_.sample_growth = header_.sample_growth || from_rate_ == 0;
 }
 
-// Draws the number of an object of the source: it is chosen while its chance is higher.
-double SampleSource::draw(std::uint64_t size) {
-  const double uniform = static_cast<double>(bits_() >> 11) / static_cast<double>(std::uint64_t{1} << 53);
-  return from_rate_ == 0 ? uniform : uniform * chance(size, from_rate_);
+// The chance of an object of the source whose largest size so far is `size`. It grows with the size.
+// An object that the source has since it grew is no less likely to be here than others of its size.
+double SampleSource::chance_here(std::uint64_t size) const {
+  return chance(size, header_.sample) / chance(size, from_rate_);
 }
 
 bool SampleSource::next(Event& event) {
@@ -72,7 +72,7 @@ void SampleSource::take(Event event) {
 // Decides whether an event of an object is in the sample, and gives the object its number there.
 bool SampleSource::use(Event& event) {
   if (is_allocation(event.kind)) {
-    live_.insert(event.object, {draw(event.size), 0, false});
+    live_.insert(event.object, {uniform(), 0, false});
   }
   const std::uint64_t object = event.object;
   Object* const live = live_.find(object);
@@ -80,7 +80,7 @@ bool SampleSource::use(Event& event) {
     return false;
   }
   const bool may_begin = is_allocation(event.kind) || (event.kind == Kind::kRealloc && header_.sample_growth);
-  if (!live->chosen && may_begin && live->drawn < chance(event.size, header_.sample)) {
+  if (!live->chosen && may_begin && live->drawn < chance_here(event.size)) {
     live->chosen = true;
     live->number = objects_++;
     event.kind = event.kind == Kind::kRealloc ? Kind::kMalloc : event.kind;

@@ -43,7 +43,10 @@ class SampleSource : public EventSource {
   void take(Event event);
   void put_ticks(std::uint32_t thread, std::uint64_t time);
   bool use(Event& event);
-  double draw(std::uint64_t size);
+  [[nodiscard]] double chance_here(std::uint64_t size) const;
+  double uniform() {
+    return static_cast<double>(bits_() >> 11) / static_cast<double>(std::uint64_t{1} << 53);
+  }
 
   std::unique_ptr<EventSource> source_;
   Header header_;

@@ -111,11 +111,12 @@ std::optional<model::SampleError> estimates(const char* path) {
 // info TRACE
 int info_command(Words words) {
   std::string error;
-  const auto source = open_complete(words[0], kSeed, error);
+  std::uint64_t rate = 0;
+  const auto source = open_complete(words[0], kSeed, error, &rate);
   if (!source) {
     return fail(error);
   }
-  model::Statistics statistics(source->header().page_size);
+  model::Statistics statistics(source->header().page_size, rate);
   Event event;
   while (source->next(event)) {
     statistics.add(event);

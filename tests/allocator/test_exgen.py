@@ -26,7 +26,7 @@ FAULTS = {
     "twice": "which was free already",
     "twice-between": "which was free already",
     "twice-span": "which was free already",
-    "twice-large": "which is not a block of this allocator",
+    "twice-large": "which was free already",
     "foreign": "which is not a block of this allocator",
     "inside": "which is inside a block or in memory that belongs to no block",
     "inside-span": "which is inside a block or in memory that belongs to no block",

@@ -349,7 +349,7 @@ def test_a_project_with_cmake_is_linked(heapwright: Heapwright, generator: str, 
 def test_pkg_config_names_the_libraries(heapwright: Heapwright) -> None:
     needs.command("pkg-config")
     place = heapwright("link", "--print", "pkgconfig-dir").out.strip()
-    for name in ("exgen", "reaper"):
+    for name in ("exgen", "exgen-secure", "reaper", "reaper-secure"):
         for query in ("--libs", "--variable=shared"):
             done = run(heapwright.folder, "pkg-config", query, "--cflags", name, PKG_CONFIG_PATH=place)
             if query != "--libs":

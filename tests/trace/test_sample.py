@@ -86,6 +86,24 @@ def test_a_sample_holds_whole_objects_and_the_ticks_of_every_thread(rate: int, t
     assert ticks_by_thread([line for line in thinner if line[2] == "ticks"]) == ticks_by_thread(counted)
 
 
+@pytest.mark.parametrize("step", [64, 1 << 20])
+def test_a_sample_of_a_sample_has_objects_that_grow_as_often_as_a_sample(step: int, tmp_path: Path) -> None:
+    """Objects that grow from 24 bytes to 8 KiB, in two steps. The first sample has most of them by the later size."""
+    count, rate, thinner = 20_000, 4, 32
+    lines = []
+    for number in range(count):
+        sizes = [24, min(step, 8192), 8192]
+        lines += [f"{number * 1024} 0 malloc {number} 24"]
+        lines += [f"{number * 1024} 0 realloc {number} {size}" for size in sizes[1:]]
+        lines += [f"{number * 1024} 0 free {number}"]
+    sample = drawn(parse(tmp_path, "".join(f"{line}\n" for line in lines)), rate)
+    again = lines_of(drawn(sample, thinner, 2))
+    expected = count * (1 - (1 - 1 / thinner) ** 9)
+    assert abs(sum(line[2] == "free" for line in again) - expected) < 5 * expected**0.5
+    small = sum(line[2] == "malloc" and line[4] == "24" for line in again)
+    assert abs(small - count / thinner) < 5 * (count / thinner) ** 0.5
+
+
 def test_the_first_trace_of_a_recording_is_the_busiest_at_any_rates(tmp_path: Path) -> None:
     """The sample of the process that allocates most may have fewer events than another one of a lower rate."""
     folder = tmp_path / "raw"

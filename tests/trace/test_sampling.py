@@ -152,6 +152,16 @@ def test_a_thinned_sample_is_said_and_keeps_its_readings(program: Build, tmp_pat
     )
 
 
+def test_a_sample_that_was_thinned_without_heapwright_is_said(program: Build, tmp_path: Path) -> None:
+    """Only the raw file tells the rate at which it began."""
+    heapwright("record", "--export", tmp_path / "kit", "--sample", "2", "--max-size", "4M", "-o", tmp_path)
+    env = {"LD_PRELOAD": str(tmp_path / "kit" / LIBRARY)}
+    subprocess.run([program("record_churn"), "1000000"], env=env, check=True, capture_output=True)
+    done = heapwright("record", "-q", "--recover", tmp_path, "-o", tmp_path / "s.hwt")
+    assert "warning: the sample was thinned from 1 in 2 to 1 in" in done.stderr
+    assert "to keep --max-cost or --max-size" in done.stderr
+
+
 def test_max_cost_needs_a_sample(tmp_path: Path) -> None:
     words = ("record", "-o", tmp_path / "x.hwt", "--max-cost")
     alone = heapwright(*words, "5", "--", "true", status=2)

@@ -91,6 +91,17 @@ def test_a_child_samples_though_the_window_of_its_parent_has_closed(program: Bui
         assert abs(child["sample"]["objects"] * 8 - 20_000) < 5 * (20_000 * 8) ** 0.5
 
 
+def test_threads_that_are_older_than_a_window_count_their_requests_in_it(program: Build, tmp_path: Path) -> None:
+    """The first object of each in the window stands for the requests before it, whose number is not known."""
+    rate, threads, inside = 512, 200, 300
+    command: list[str | Path] = [program("record_older", "-pthread"), str(threads), "5000", str(inside)]
+    record(tmp_path / "o.hwt", command, "--sample", str(rate), "--max-cost", "0", "--window-signal", "RTMAX")
+    truth = threads * inside
+    bound = 5 * (truth * rate) ** 0.5
+    assert abs(ticks(tmp_path / "o.hwt") - truth) < bound
+    assert abs(info(tmp_path / "o.hwt")["allocations"] - truth) < bound
+
+
 def test_threads_that_free_objects_of_others_count_once(program: Build, tmp_path: Path) -> None:
     """They have objects of their own in lower levels only, which are dropped."""
     command: list[str | Path] = [program("record_frees", "-pthread"), "1000000"]

@@ -198,7 +198,7 @@ bool BigBlocks<C>::free_large(void* address, Fault& fault, [[maybe_unused]] Free
     Region& region = pool_->region;
     const bool quarantines = C::kSecure && pool_->quarantine_bytes != 0;
     if (!region.large.free(address, quarantines ? pool_->hardening.random() | 1U : 0, &rest)) {
-      fault = Fault::kForeign;
+      fault = region.large.fault_of(address);
       return false;
     }
     region.purge_above_allowance();

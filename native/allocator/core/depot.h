@@ -169,9 +169,13 @@ class Depot : public DepotRecord {
     return all;
   }
   // In the child of a fork, after Pool::forget_other_heaps() has reset Region::lent: another thread
-  // may have been taking spans that it will not count.
-  void count_spans_again() {
-    reset_spans();
+  // may have been taking lists or spans that it will not count.
+  void count_again() {
+    reset_counts();
+    for (std::size_t number = 1; number < Classes::kCount; ++number) {
+      each_list(stacks_[Classes::kCount + number],
+                [&](BlockChain list) { add_pushed(list.count * Classes::bytes(number)); });
+    }
     for (std::size_t length = 1; length <= kLongestSpan; ++length) {
       for (const Superblock* span = spans_[length]; span != nullptr; span = span->next) {
         add_pushed_spans(length);

@@ -259,7 +259,7 @@ class Heap {
   void keep_in_child() {
     owned_.keep_in_child();
     owned_.freed_by_others().count_again();
-    depot_.count_spans_again();
+    depot_.count_again();
   }
 
   // Counts memory. It cannot look into other heaps: blocks in their caches count as live.

@@ -386,7 +386,7 @@ Statistics Heap<C>::statistics() const {
     result.remove_live(batch.count(), std::size_t{batch.count()} * batch.superblock->size);
   });
   if constexpr (C::kSecure) {
-    quarantine_.each([&](std::size_t bytes) { result.remove_live(1, bytes); });
+    quarantine_.each([&](Block* const& block) { result.remove_live(1, block_bytes(block)); });
   }
   cache_.each([&](std::size_t class_number, const Block*) {
     result.remove_live(1, Classes::bytes(class_number));

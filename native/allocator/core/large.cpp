@@ -176,6 +176,26 @@ bool Large::free(void* block, std::uint64_t random, Mapping* rest) {
   return true;
 }
 
+Fault Large::fault_of(const void* address) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const auto holds = [at](std::uintptr_t begin, std::size_t bytes) { return at - begin < bytes; };
+  bool freed = false;
+  for (std::size_t i = 0; i < kept_count_; ++i) {
+    freed = freed || holds(kept_[i].address, kept_[i].bytes);
+  }
+  quarantine_.each([&](const Mapping& mapping) {
+    freed = freed || holds(reinterpret_cast<std::uintptr_t>(mapping.address), mapping.bytes);
+  });
+  if (freed) {
+    return Fault::kDoubleFree;
+  }
+  bool inside = false;
+  for (std::size_t i = 0; i < capacity_; ++i) {
+    inside = inside || holds(entries_[i].address, entries_[i].bytes);
+  }
+  return inside ? Fault::kInterior : Fault::kForeign;
+}
+
 void Large::empty_quarantine() { quarantine_.evict_all(0, unmap); }
 
 void Large::unmap(const Mapping& mapping) { platform::unmap(mapping.address, mapping.bytes); }
@@ -333,6 +353,8 @@ void* Large::resize(void* block, std::size_t bytes) {
     }
     platform::unmap(static_cast<char*>(block) + bytes + guard_bytes(), before - bytes);
   } else {  // the block moves away from its old guard
+    // mremap moves it only while the process may have a few more mappings, so there is one for the
+    // new guard.
     moved = platform::remap(block, before, bytes + guard_bytes());
     if (moved != nullptr) {
       platform::protect(static_cast<char*>(moved) + bytes, guard_bytes());

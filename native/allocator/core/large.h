@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fault.h"
 #include "hardening.h"
 #include "heap_layout.h"
 #include "quarantine.h"
@@ -48,6 +49,9 @@ class Large {
   // without the lock: that takes the kernel 0.2 ms for each MiB in use.
   bool free(void* block, std::uint64_t random = 0, Mapping* rest = nullptr);
   static void unmap(const Mapping& mapping);
+  // Says why an address is no block: it is in memory that is kept or in quarantine, in a block, or
+  // neither. Searches everything.
+  [[nodiscard]] Fault fault_of(const void* address) const;
   void empty_quarantine();
   // Unmaps at most so many bytes of the oldest kept range, from its end. Returns how many, or 0 if
   // none is kept. `bytes` is a multiple of the page size.

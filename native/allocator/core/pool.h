@@ -65,7 +65,7 @@ class DepotRecord {
     __atomic_fetch_add(&spans_taken_, superblocks, __ATOMIC_RELEASE);
   }
   [[nodiscard]] std::size_t pushed_spans() const { return spans_pushed_; }
-  void reset_spans() { spans_pushed_ = spans_taken_ = 0; }
+  void reset_counts() { pushed_bytes_ = taken_bytes_ = spans_pushed_ = spans_taken_ = 0; }
   // Called by other threads.
   void add_taken(std::size_t bytes) { __atomic_fetch_add(&taken_bytes_, bytes, __ATOMIC_RELEASE); }
 

@@ -70,11 +70,12 @@ class Quarantine {
   }
   // The field that counts the bytes, for a reader in another process.
   [[nodiscard]] constexpr const std::size_t* bytes_field() const { return &bytes_; }
+  // Calls f(item) for each item.
   template <class F>
   void each(F f) const {
     for (const Item& item : slots_) {
       if (kBytesOf(item) != 0) {
-        f(kBytesOf(item));
+        f(item);
       }
     }
   }

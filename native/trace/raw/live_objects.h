@@ -40,10 +40,10 @@ struct ReadThread {
   std::uint32_t number = 0;
   bool started = false;  // it has made a record
   std::vector<PendingRealloc> pending;
-  std::uint64_t ticks = 0;     // that were returned
-  std::uint64_t further = 0;   // draws of its objects beyond one for each tick
-  bool older = false;          // than the window
-  bool before_window = false;  // it has ticks from before the window
+  std::uint64_t ticks = 0;    // as last read
+  std::uint64_t further = 0;  // draws of its objects beyond one for each tick
+  bool older = false;         // it has made ticks before the window
+  bool counts = false;        // an older one: its ticks from now on are known
 };
 
 }  // namespace heapwright::trace

@@ -58,7 +58,7 @@ class Reader : public EventSource {
   void free_object_at(const TimedRecord& record, const ReadThread& thread);
   void put_ticks(const TimedRecord& record, ReadThread& thread);
   void begin_window();
-  void put_unseen_ticks(const TimedRecord& record, const ReadThread& thread);
+  void emit_ticks(const TimedRecord& record, const ReadThread& thread, std::uint64_t ticks);
   void put_end();
   void estimate_touched();
 
@@ -132,8 +132,6 @@ ReadThread& Reader::thread_of(const TimedRecord& record) {
   ReadThread& thread = numbered(record.thread);
   if (!thread.started) {
     thread.started = true;
-    thread.older = header_.window_begin && record.thread < file_->header().window_threads.load();
-    thread.before_window = thread.older;
     emit(record, thread, {.kind = Kind::kThreadStart});
   }
   return thread;
@@ -254,7 +252,7 @@ void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
   const std::uint64_t value = record.record.value;
   switch (record.record.other) {
     case Other::kThreadEnd:
-      put_unseen_ticks(record, thread);
+      emit_ticks(record, thread, thread.older ? 0 : unseen_.take(thread.ticks, thread.further));
       emit(record, thread, {.kind = Kind::kThreadEnd});
       threads_.erase(record.thread);  // later records with this number are of a new thread
       break;
@@ -335,18 +333,20 @@ void Reader::begin_window() {
 }
 
 void Reader::put_ticks(const TimedRecord& record, ReadThread& thread) {
-  if (header_.sample == 0 || record.ticks == ~std::uint64_t{0} || record.ticks <= thread.ticks) {
+  if (header_.sample == 0 || record.ticks == ~std::uint64_t{0}) {
     return;
   }
-  const std::uint64_t passed = record.ticks - std::exchange(thread.ticks, record.ticks);
-  if (!std::exchange(thread.before_window, false)) {
-    emit(record, thread, {.kind = Kind::kTicks, .value = passed});
+  std::uint64_t passed = record.ticks - std::min(thread.ticks, record.ticks);
+  thread.older = thread.older || record.older;
+  if (thread.older && !thread.counts) {
+    thread.counts = record.record.tag == Tag::kMalloc || record.record.tag == Tag::kCalloc;
+    passed = thread.counts ? unseen_.before(record.record.size) : 0;
   }
+  thread.ticks = std::max(thread.ticks, record.ticks);
+  emit_ticks(record, thread, passed);
 }
 
-// A thread ends that is like others of which the file has nothing.
-void Reader::put_unseen_ticks(const TimedRecord& record, const ReadThread& thread) {
-  const std::uint64_t ticks = thread.older ? 0 : unseen_.take(thread.ticks, thread.further);
+void Reader::emit_ticks(const TimedRecord& record, const ReadThread& thread, std::uint64_t ticks) {
   if (ticks != 0) {
     emit(record, thread, {.kind = Kind::kTicks, .value = ticks});
   }

@@ -1,12 +1,19 @@
-// Hands out the ticks of threads that a sample has no object of (docs/trace-format.md).
+// Estimates ticks that a recording of a sample does not count (docs/trace-format.md): those of
+// threads that it has no object of, and those of older threads at the beginning of a window.
 //
-// The file's header has their sum, but neither the threads nor the times. They are like those ended
-// threads of which the sample has objects: of threads with t draws, a sample of rate N has a share
+// Of threads without an object: the file's header has their sum, but neither the threads nor the
+// times. They are like those ended threads of which the sample has objects: of threads with t draws,
+// a sample of rate N has a share
 //
 //     q = 1 - (1 - 1/N)^t
 //
 // So each ended thread in the file gets (1 - q) / q times its own ticks more, until the sum is used
 // up. The rest belongs to the end of the trace.
+//
+// Of an older thread: its ticks in the window up to its first allocation in the file are unknown. So
+// that allocation stands for as many ticks as its weight, 1 / p. This is right on average over all
+// older threads, also those without an object, because the weights of sampled allocations add up to
+// the ticks.
 #pragma once
 
 #include <algorithm>
@@ -45,6 +52,14 @@ class UnseenTicks {
     return taken;
   }
 
+  // Returns the ticks before the first allocation of an older thread in the file.
+  std::uint64_t before(std::uint64_t size) {
+    before_ += 1 / chance(size, rate_) - 1;
+    const double whole = std::floor(before_);
+    before_ -= whole;
+    return static_cast<std::uint64_t>(whole);
+  }
+
   // Returns the ticks that no thread has taken.
   std::uint64_t take_rest() { return std::exchange(left_, 0); }
 
@@ -54,6 +69,7 @@ class UnseenTicks {
   std::uint64_t rate_;
   std::uint64_t left_ = 0;
   double rounding_ = 0;
+  double before_ = 0;  // the part of a tick that before() has not returned yet
 };
 
 }  // namespace heapwright::trace

@@ -47,7 +47,8 @@ bool WriterStream::take_prefix(const Record& record) {
       prefixes_.touched = record.value;
       return true;
     case Other::kTicks:
-      prefixes_.ticks = record.value;
+      prefixes_.ticks = record.value >> 1U;
+      prefixes_.older = (record.value & 1U) != 0;
       return true;
     case Other::kBorn:
       prefixes_.born = record.value;

@@ -16,6 +16,7 @@ struct TimedRecord {
   int alignment_log2 = -1;
   std::uint64_t touched = ~std::uint64_t{0};
   std::uint64_t ticks = ~std::uint64_t{0};  // of the thread before this record; all ones: not recorded
+  bool older = false;                       // the thread made some of them before the window
   std::uint64_t born = ~std::uint64_t{0};   // rank of an object that was live when the window began
 };
 

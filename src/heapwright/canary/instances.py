@@ -15,7 +15,7 @@ import msgspec
 
 from heapwright.diagnose.target import find_target
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.measure.process_tree import stat_fields
+from heapwright.measure.process_tree import stat_fields, sum_over_mappings
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -191,11 +191,8 @@ def _pss(pid: int) -> int:
         PermissionError: it may not be read.
     """
     try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
+        return sum_over_mappings(pid, "Pss") or 0
     except PermissionError:
         raise
     except OSError:
-        pass
-    return 0
+        return 0

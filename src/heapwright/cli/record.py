@@ -27,7 +27,7 @@ from heapwright.terminal_text import counted, say, warn
 from heapwright.units import show_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from heapwright.trace.record import RecordedCommand, RecordedProcess
     from heapwright.trace.sampling import Sampling
@@ -191,20 +191,25 @@ def run(args: argparse.Namespace) -> int:
 
 def _warn_if_thinned(args: argparse.Namespace, processes: Sequence[RecordedProcess]) -> None:
     """Warn if samples hold fewer objects than asked for."""
-    asked = 0 if args.recover is not None else _sampling(args).small_rate
-    left = [process.packed.sample for process in processes if process.packed.sample > asked]
-    if asked > 1 and left:
-        bounds = "--max-cost or --max-size" if args.max_size else "--max-cost"
+    thinned = [process for process in processes if 1 < process.first_rate < process.packed.sample]
+    if thinned:
+        bounds = "--max-cost or --max-size" if args.max_size or args.recover else "--max-cost"
         which = (
             "the sample was"
             if len(processes) == 1
-            else f"{counted(len(left), 'sample')} of {len(processes)} {'was' if len(left) == 1 else 'were'}"
+            else f"{counted(len(thinned), 'sample')} of {len(processes)} {'was' if len(thinned) == 1 else 'were'}"
         )
-        rate = f"1 in {min(left):,}" + (f" … {max(left):,}" if max(left) > min(left) else "")
         warn(
-            f"{which} thinned from 1 in {asked:,} to {rate}, to keep {bounds}; "
+            f"{which} thinned from {_rates(process.first_rate for process in thinned)} to "
+            f"{_rates(process.packed.sample for process in thinned)}, to keep {bounds}; "
             f"{'its' if len(processes) == 1 else 'their'} figures vary more. --max-cost 0 sets no bound of CPU time"
         )
+
+
+def _rates(rates: Iterable[int]) -> str:
+    """Format rates of samples: '1 in 64', '1 in 64 … 1,024'."""
+    found = sorted(rates)
+    return f"1 in {found[0]:,}" + (f" … {found[-1]:,}" if found[-1] > found[0] else "")
 
 
 def _warn_of_wrapper(processes: Sequence[RecordedProcess]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from heapwright.allocators.huge_pages import thp_state
 from heapwright.allocators.registry import glibc_version
+from heapwright.measure.process_tree import stat_fields
 
 # Two sets of runs are comparable only if these agree.
 FINGERPRINT = ("cpu", "cores", "kernel", "libc", "thp", "governor", "max_map_count", "machine")
@@ -76,8 +77,8 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def process_start() -> float:
     """Return when this process started, in seconds of the monotonic clock; the present time if it cannot be read."""
-    stat = _read("/proc/self/stat")
-    if stat is None:
+    fields = stat_fields(os.getpid())
+    if not fields:
         return time.monotonic()
-    ticks = int(stat.rpartition(")")[2].split()[19])  # starttime, proc(5)
-    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime, proc(5)
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - started)

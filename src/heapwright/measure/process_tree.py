@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -93,14 +94,30 @@ def _waited_s(pid: int) -> float:
     return (int(fields[13]) + int(fields[14])) / _TICKS if fields else 0.0
 
 
+def sum_over_mappings(pid: int, name: str) -> int | None:
+    """Return a figure of /proc/PID/smaps_rollup in bytes.
+
+    Args:
+        pid: the process.
+        name: 'Rss', 'Pss' …
+
+    Returns:
+        None if the process is ending, or the kernel has no such figure.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) << 10
+    return None
+
+
 def _resident(pid: int) -> int | None:
     """Return resident memory in bytes: the exact sum over mappings, or else the kernel's counter."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Rss:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        if (size := sum_over_mappings(pid, "Rss")) is not None:
+            return size
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except OSError:

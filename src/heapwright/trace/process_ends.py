@@ -22,7 +22,7 @@ from heapwright.trace.raw_files import MAGIC
 # native/raw_format/format.h: FileHeader::pid, ending and end_ns.
 _PID = 24
 _ENDING = 116
-_END_NS = 34496
+_END_NS = 34488
 _RUNNING = 0  # Ending::kRunning
 _EXITED = 1  # Ending::kExited
 _NUMBER = struct.Struct("<Q")

@@ -27,6 +27,7 @@ MAGIC = 0x0A77617277616568
 _START = struct.Struct("<QIIIIQQ")
 _EXECUTABLE = slice(640, 640 + 1024)
 _COMMAND = slice(1668, 1668 + 4096)  # enough for the first word
+_SAMPLE_AT = 34440
 _MAX_FOLDER = 3071  # bytes of the folder's path: native/recorder/begin.cpp
 _MIN_RAW_BYTES = 2 * 64 << 10  # a raw file begins with a header and a block
 
@@ -141,6 +142,14 @@ def executable(raw: Path) -> str:
 def first_word(raw: Path) -> str:
     """Returns the first word of the recorded command line."""
     return _text(_start(raw)[_COMMAND])
+
+
+def first_rate(raw: Path) -> int:
+    """Returns the rate at which a sample began, before the recorder thinned it; 0 if the file is no sample."""
+    with raw.open("rb") as file:
+        is_raw = file.read(8) == MAGIC.to_bytes(8, "little")
+        file.seek(_SAMPLE_AT)
+        return int.from_bytes(file.read(8), "little") if is_raw else 0
 
 
 def _start(raw: Path) -> bytes:

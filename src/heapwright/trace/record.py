@@ -36,6 +36,7 @@ from heapwright.trace.raw_files import (
     begun_files,
     check_writable,
     executable,
+    first_rate,
     first_word,
     packing_folder,
     process_ids,
@@ -70,6 +71,7 @@ class RecordedProcess:
         packed: counts of the trace.
         warning: one line about lost events, or why there are none; or empty.
         unseen: whether the recorder ran in the process, but cannot see the calls of its malloc.
+        first_rate: at which its sample began; 0 of a complete recording.
     """
 
     trace: Path
@@ -81,6 +83,7 @@ class RecordedProcess:
     packed: Packed
     warning: str
     unseen: bool = False
+    first_rate: int = 0
 
 
 @dataclass
@@ -443,4 +446,5 @@ def _place(draft: _Draft, name: Path, running: Collection[int]) -> RecordedProce
     unseen = obstacle is not None and obstacle.certain
     if obstacle is not None and unseen:  # a script or another program has started it
         warning = f"nothing is recorded: {obstacle.reason}"
-    return RecordedProcess(name, raw_bytes, pid, parent, file, program_name(file, word), packed, warning, unseen)
+    program, rate = program_name(file, word), first_rate(raw)
+    return RecordedProcess(name, raw_bytes, pid, parent, file, program, packed, warning, unseen, rate)

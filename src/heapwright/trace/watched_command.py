@@ -18,6 +18,7 @@ from types import FrameType
 from typing import IO
 
 from heapwright.errors import UsageError
+from heapwright.measure.process_tree import stat_fields
 from heapwright.terminal_text import say
 from heapwright.workload.command import under_shell
 
@@ -128,5 +129,4 @@ def _content(file: Path) -> bytes:
 
 
 def _alive(pid: int) -> bool:
-    state = _content(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
-    return bool(state) and state[0] not in (b"Z", b"X")
+    return stat_fields(pid)[:1] not in ([], ["Z"], ["X"])

@@ -123,6 +123,22 @@ TEST_F(DepotTest, OthersTakeWhatItDoesNotKeepToItself) {
   EXPECT_EQ(depot.bytes(), 0U);
 }
 
+// As in the child of a fork whose parent had a thread between taking a list and counting it.
+TEST_F(DepotTest, CountedAgainItHasTheListsThatAreThere) {
+  struct Inspected : Depot<Usual> {
+    using Depot::add_pushed;
+    using Depot::Depot;
+  };
+  Inspected counted{owned};
+  const std::size_t number = Classes::kCount - 1;
+  counted.push(number, {list(1).first, Depot<Usual>::kPrivateBytes / Classes::bytes(number)}, true);
+  counted.push(number, list(3), true);
+  counted.push(2, list(4), true);
+  counted.add_pushed(1'000'000);
+  counted.count_again();
+  EXPECT_EQ(counted.shared_bytes(), 3 * Classes::bytes(number) + 4 * Classes::bytes(2));
+}
+
 // Random pushes, pops and halvings against plain stacks.
 TEST_F(DepotTest, ItBehavesLikeStacksOfLists) {
   std::mt19937 random(7);

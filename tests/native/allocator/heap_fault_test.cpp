@@ -49,10 +49,10 @@ TYPED_TEST(HeapFault, AForeignPointerAtOnce) {
 TYPED_TEST(HeapFault, ALargeBlockTwiceOrInsideAtOnce) {
   auto* const block = static_cast<char*>(this->take(2'000'000));
   this->give(block + 4096);
-  EXPECT_EQ(reports, std::vector<Reported>({{block + 4096, Fault::kForeign}}));
+  EXPECT_EQ(reports, std::vector<Reported>({{block + 4096, Fault::kInterior}}));
   this->give(block);
   this->give(block);
-  EXPECT_EQ(reports.back(), (Reported{block, Fault::kForeign})) << "its pages are gone";
+  EXPECT_EQ(reports.back(), (Reported{block, Fault::kDoubleFree}));
 }
 
 TYPED_TEST(HeapFault, ASpanTwiceOrInsideAtOnce) {

@@ -27,7 +27,7 @@ TEST(Quarantine, HoldsSoManyAndLosesNone) {
     }
     inside.insert(i);
     std::size_t count = 0;
-    waiting.each([&](std::size_t) { ++count; });
+    waiting.each([&](const Piece&) { ++count; });
     ASSERT_EQ(count, inside.size());
     ASSERT_LE(count, 16U);
   }

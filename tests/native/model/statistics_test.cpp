@@ -51,6 +51,27 @@ TEST(Statistics, CountsByHand) {
   EXPECT_DOUBLE_EQ(s.mean_pages(), 4096.0);
 }
 
+// Of the readings near the peak the one with most live bytes is the true one, unless the live bytes
+// are estimated: then it is the one with the largest error.
+TEST(Statistics, LiveBytesOfASampleDoNotChooseTheReading) {
+  for (const bool sampled : {false, true}) {
+    Statistics s(4096, sampled ? 64 : 0);
+    const auto read = [&s](std::uint64_t time, std::uint64_t kept, std::uint64_t bytes) {
+      s.add(event(Kind::kMalloc, time, kept, bytes));
+      for (const auto& [kind, value] : {std::pair{Kind::kFiles, 10U}, {Kind::kResident, 10'000U}}) {
+        Event reading = event(kind, time, 0);
+        reading.value = value;
+        s.add(reading);
+      }
+    };
+    read(10, 0, 1000);
+    read(20, 1, 300);
+    EXPECT_EQ(s.peak_reading().live, sampled ? 1000U : 1300U);
+    read(30, 2, 1000);
+    EXPECT_EQ(s.peak_reading().live, 2300U) << "so many more are not an error";
+  }
+}
+
 TEST(Statistics, OfThePeaksLargeBlocksTheUntouchedPartIsKnown) {
   constexpr std::uint64_t kLarge = 1U << 20U;
   const auto touched = [](Kind kind, std::uint64_t object, std::uint64_t bytes) {

@@ -290,7 +290,7 @@ TEST(RawReader, UnseenTicksGoToEndedThreadsAndTheRestToTheEnd) {
   raw.event(0, 50, Tag::kMalloc, 0x9000, 10);
   for (std::uint32_t thread = 1; thread <= 2; ++thread) {
     raw.event(thread, 100 * thread, Tag::kMalloc, 0x1000 * thread, 10);
-    raw.other(thread, 100 * thread + 10, Other::kTicks, 5);
+    raw.other(thread, 100 * thread + 10, Other::kTicks, 2 * 5);
     raw.other(thread, 100 * thread + 10, Other::kThreadEnd, thread);
   }
   // Of threads with 5 ticks a sample of 1 in 4 has 76 %. So each stands for 1.56 ticks more.
@@ -312,7 +312,7 @@ TEST(RawReader, TheRestOfUnseenTicksIsOfANewThreadIfTheFirstHasEnded) {
   raw.header().sample = 4;
   raw.header().ended_ticks[0] = 10;
   raw.event(0, 50, Tag::kMalloc, 0x9000, 10);
-  raw.other(0, 60, Other::kTicks, 1);
+  raw.other(0, 60, Other::kTicks, 2 * 1);
   raw.other(0, 60, Other::kThreadEnd, 0);
   const Read read = read_built(raw);
   ASSERT_GE(read.events.size(), 2U);
@@ -322,6 +322,31 @@ TEST(RawReader, TheRestOfUnseenTicksIsOfANewThreadIfTheFirstHasEnded) {
   EXPECT_EQ(ticks.kind, Kind::kTicks);
   EXPECT_EQ(start.thread, 1U);
   EXPECT_EQ(ticks.thread, 1U);
+}
+
+// The ticks of an older thread in the window are not known up to its first allocation there, which
+// stands for as many as its weight. A free says nothing.
+TEST(RawReader, AnOlderThreadBeginsToCountAtAnAllocation) {
+  RawBuilder raw;
+  raw.header().sample = 64;
+  raw.header().windowed = 1;
+  raw.header().window_begin_ns = 1;
+  const auto ticks = [&raw](std::uint64_t when, std::uint64_t value, bool older) {
+    raw.other(0, when, Other::kTicks, 2 * value + (older ? 1 : 0));
+  };
+  ticks(10, 5000, true);
+  raw.event(0, 10, Tag::kFree, 0x1000);
+  ticks(20, 5500, true);
+  raw.event(0, 20, Tag::kMalloc, 0x2000, 10);
+  ticks(30, 5530, true);
+  raw.event(0, 30, Tag::kFree, 0x2000);
+  std::vector<std::uint64_t> values;
+  for (const Event& event : read_built(raw).events) {
+    if (event.kind == Kind::kTicks) {
+      values.push_back(event.value);
+    }
+  }
+  EXPECT_EQ(values, (std::vector<std::uint64_t>{63, 30}));
 }
 
 TEST(RawReader, ABlockBehindAHoleIsRead) {
