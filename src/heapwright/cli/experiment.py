@@ -10,7 +10,7 @@ from typing import Any
 
 from heapwright.cli.common import add_cluster_option
 from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
-from heapwright.terminal_text import say, tell
+from heapwright.terminal_text import say, tell, warn
 
 _EPILOG = """\
 examples:
@@ -122,11 +122,14 @@ def _write(
     """Write the results of the finished searches."""
     from heapwright.experiment.analysis import analyse, read_search
     from heapwright.experiment.stored_searches import finished
-    from heapwright.report.experiment import write_results
+    from heapwright.report.experiment import without_gain, write_results
 
     done = {file: read_search(study) for file, study in finished(digests, folder).items()}
     if not done:
         raise HeapwrightError(f"{folder} has no finished search of this definition", "leave out --results-only")
     command = shlex.join(["heapwright", "experiment", str(args.file)])
-    files = write_results(analyse(definition, planned_searches, done), folder, command, args.file)
+    analysis = analyse(definition, planned_searches, done)
+    files = write_results(analysis, folder, command, args.file)
+    if flat := without_gain(analysis):
+        warn(flat)
     tell(str(files[-1]))
