@@ -373,20 +373,6 @@ def test_the_best_point_is_measured_again_beside_the_default(sweeping: Any) -> N
     assert sorted((r.block, r.config) for r in fresh) == sorted((b, c) for b in range(8) for c in (1, lowest, highest))
 
 
-def test_a_flat_landscape_whose_points_all_gain_says_both(sweeping: Any) -> None:
-    """glibc's mmap_threshold is such a setting: any value of it stops the growth of the threshold."""
-    sweep = sweeping(World(effect=lambda s, _: {"peak_rss_bytes": 0.5 if s else 1.0}, noise=0.002), "size:1:1024:1")
-    sweep.go()
-    landscape = sweep.landscape()
-    assert landscape.gains
-    assert not landscape.differs
-    text = " ".join("\n".join(landscape_lines(landscape, 80)).split())
-    assert (
-        "shape: flat within the noise: points are not told apart, but the lowest one is better than the default,"
-        " autocorrelation" in text
-    )
-
-
 def test_the_luckiest_run_is_not_called_best(sweeping: Any) -> None:
     """One run of one point was lucky: the sweep shows a gain, fresh runs do not."""
     world = World(effect=lucky_once())
