@@ -33,8 +33,6 @@ from heapwright.study.saving_bound import (
 from heapwright.study.store import Store
 from heapwright.study.view import Pick, Reference, SavingBound
 
-_MIN_TREE_SHARE = 0.5  # share of a tree's memory
-
 
 def bound_of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> SavingBound | None:
     """The bounds from a study's runs so far; None if nothing is known, or if its settings may not be a malloc's.
@@ -155,8 +153,7 @@ def busiest_program(run: StoredRun) -> str:
     """The path of the program that had most of the memory in a run; empty where that is not known, or none had."""
     if not run.extra.get("parts"):
         return ""
-    found = msgspec.convert(run.extra["parts"], Breakdown)
-    return found.busiest if found.busiest_pss > _MIN_TREE_SHARE * found.pss.total else ""
+    return msgspec.convert(run.extra["parts"], Breakdown).main_program
 
 
 def recorded_counts_of(recorded: dict[str, Any] | None, served: bool) -> RecordedCounts | None:
