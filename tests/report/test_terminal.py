@@ -9,12 +9,13 @@ import re
 import pytest
 from rich.console import Console
 
+from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC
 from heapwright.report.landscape import shape_text
 from heapwright.report.terminal import interval, measure_table, print_summary
 from heapwright.search.quality import front_quality
-from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, Reference, StudyView
 from heapwright.units import percent
 
 from .views import STATES, confirmation, swept, view, with_requirements
@@ -70,6 +71,9 @@ def test_a_long_verdict_leaves_the_names_of_metrics_whole() -> None:
     picks = {name: dataclasses.replace(pick, confirmed={peak.metric: peak}) for name, pick in found.picks.items()}
     table = shown(dataclasses.replace(found, objectives=[peak.metric], picks=picks))
     assert re.search(r" peak_rss +1023\.9 MiB", table)
+    usual = {"MALLOC_ARENA_MAX=1": Reference("MALLOC_ARENA_MAX=1", Config(9, "glibc", {}, {}), {peak.metric: peak}, "")}
+    table = shown(dataclasses.replace(found, objectives=[peak.metric], references=usual))
+    assert re.search(r"^MALLOC_ARENA_MAX=1 +peak_rss +1023\.9 MiB", table, re.M), "a variable stays whole, too"
 
 
 @pytest.mark.parametrize("name", ["proven", "widest", "single objective"])

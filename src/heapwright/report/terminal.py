@@ -292,6 +292,7 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
     for column in table.columns[2:-1]:  # if the table is too wide, labels and verdicts wrap, the longest first
         column.no_wrap = True
         column.justify = "right"
+    table.columns[0].no_wrap = what == "advice"  # a variable, which cannot wrap at a space
     for name, confirmed in rows:
         label = name
         for key in view.objectives:
