@@ -32,7 +32,7 @@ from heapwright.allocators.registry import Allocator, ordinary_allocators
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.records import StoredRun
 from heapwright.measure.meter import MeterOptions
-from heapwright.study import saving_bound
+from heapwright.study import saving_bound, study_bound
 from heapwright.study.view import SavingBound
 from heapwright.tuning import proxy
 from heapwright.workload.execute import Executor
@@ -126,7 +126,7 @@ class Program:
         self.tree = (first.extra["processes"] or 1) > 1
         plain = [self.run({}, MeterOptions(backend="poll")) for _ in range(3)]
         runs = [first, *(run for run in plain if run is not None)]
-        default = saving_bound.default_of(runs, self.tree, (shutil.which(self.workload.program()) or "",))
+        default = study_bound.default_of(runs, self.tree, (shutil.which(self.workload.program()) or "",))
         if default is None:
             return None, None
         trace = self.folder / f"program-{os.getpid()}.hwt"
@@ -137,7 +137,7 @@ class Program:
         except HeapwrightError as error:
             print(f"  not recorded: {error.message}", file=sys.stderr)
             return saving_bound.saving_bound([(default, None)]), None
-        counts = saving_bound.recorded_counts_of(recorded, served=True)
+        counts = study_bound.recorded_counts_of(recorded, served=True)
         return saving_bound.saving_bound([(default, None)]), saving_bound.saving_bound([(default, counts)])
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
+from heapwright.report import terminal
 
 
 def paragraph(text: str) -> str:
@@ -12,5 +11,4 @@ def paragraph(text: str) -> str:
     Args:
         text: the paragraph, in any number of lines.
     """
-    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
-    return textwrap.fill(whole, 100, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
+    return terminal.paragraph(text, 100, whole=r"`[^`]*`")

@@ -18,6 +18,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.experiment.analysis import (
     Analysis,
     QualityCurve,
+    Ranks,
     a12,
     analyse,
     bands,
@@ -33,7 +34,7 @@ from heapwright.experiment.analysis import (
 )
 from heapwright.experiment.definition import Definition, PlannedSearch, Program, expand_searches
 from heapwright.report import experiment as pages
-from heapwright.report.experiment import joined, ranks_text, summary_table, write_results
+from heapwright.report.experiment import joined, ranks_text, summary_table, without_gain, write_results
 from heapwright.study.export import EvaluationRun
 
 from ..study.conftest import Tuning
@@ -197,6 +198,23 @@ def test_several_objectives_are_judged_by_hypervolume(tmp_path: Path, tuning: Ca
     for curve in found.curves:
         assert curve.values == sorted(curve.values)
         assert curve.values[0] >= 0.01 - 1e-12
+    assert (found.without_gain, without_gain(found)) == ([], "")
+    assert pages.quality_name(found).endswith("(larger is better; the default alone has 0.01)")
+
+
+@pytest.mark.parametrize(("start", "gained"), [(0.01, 0.012), (1.0, 0.98)])
+def test_programs_without_any_gain_are_named(start: float, gained: float) -> None:
+    """A hypervolume of 0.01 is that of the default alone: methods cannot differ."""
+    definition = Definition(["random", "local"], [Program("flat", ["true"]), Program("gains", ["true"])], [2], 1)
+    curves = [
+        QualityCurve(planned, [start, start if planned.program.name == "flat" else gained], 2, 0, start=start)
+        for planned in expand_searches(definition)
+    ]
+    found = Analysis(definition, ["cpu_s"], start != 1.0, curves, [], Ranks({}, 0, None, None), 0, {})
+    assert found.without_gain == ["flat"]
+    assert without_gain(found) == (
+        "No search found a configuration better than the default, so methods cannot differ: flat."
+    )
 
 
 def test_infeasible_evaluations_change_nothing(tuning: Callable[..., Tuning]) -> None:

@@ -84,6 +84,29 @@ def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(
     )
 
 
+def test_a_stage_that_takes_longer_does_not_use_up_the_time_of_later_ones(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("heapwright.report.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    with PlainProgress() as plain:
+        plain.left(100.0, later=60.0)
+        plain.phase("search", 20)
+        for _ in range(20):
+            now[0] += 11.0
+            plain.ran(fresh=True)
+        plain.left(40.0)  # the last stage
+        plain.phase("confirm", 2)
+        for _ in range(2):
+            now[0] += 41.0
+            plain.ran(fresh=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("searching: 1 of 20 runs, about 209 s left; the study: about 4 min left")
+    assert lines[18].endswith("searching: 19 of 20 runs, about 11 s left; the study: about 71 s left"), lines[18]
+    assert lines[19].endswith("searching: 20 of 20 runs; the study: about 60 s left"), lines[19]
+    assert lines[-2].endswith("confirming on fresh runs: 2 of at most 2 runs"), "it takes longer than expected"
+
+
 def test_the_front_is_kept_as_settings_come() -> None:
     front = ParetoFront()
     front.add(config(2, top_pad="4096"), {"peak_rss_bytes": 0.9, "cpu_s": 1.2})

@@ -9,14 +9,16 @@ import re
 import pytest
 from rich.console import Console
 
+from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.stats import Summary
 from heapwright.metrics import METRICS, NUMERIC
+from heapwright.report.landscape import shape_text
 from heapwright.report.terminal import interval, measure_table, print_summary
 from heapwright.search.quality import front_quality
-from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, StudyView
+from heapwright.study.view import PICK_NAMES, Confirmation, Pick, PickName, Reference, StudyView
 from heapwright.units import percent
 
-from .views import STATES, confirmation, view, with_requirements
+from .views import STATES, confirmation, swept, view, with_requirements
 
 
 def shown(found: StudyView, width: int = 80, **console: object) -> str:
@@ -69,6 +71,9 @@ def test_a_long_verdict_leaves_the_names_of_metrics_whole() -> None:
     picks = {name: dataclasses.replace(pick, confirmed={peak.metric: peak}) for name, pick in found.picks.items()}
     table = shown(dataclasses.replace(found, objectives=[peak.metric], picks=picks))
     assert re.search(r" peak_rss +1023\.9 MiB", table)
+    usual = {"MALLOC_ARENA_MAX=1": Reference("MALLOC_ARENA_MAX=1", Config(9, "glibc", {}, {}), {peak.metric: peak}, "")}
+    table = shown(dataclasses.replace(found, objectives=[peak.metric], references=usual))
+    assert re.search(r"^MALLOC_ARENA_MAX=1 +peak_rss +1023\.9 MiB", table, re.M), "a variable stays whole, too"
 
 
 @pytest.mark.parametrize("name", ["proven", "widest", "single objective"])
@@ -201,3 +206,16 @@ def test_the_front_is_named_by_the_runs_that_it_comes_from() -> None:
         quality = front_quality(ratios, found.objectives, repeated=repeated)
         text = " ".join(shown(dataclasses.replace(found, quality=quality)).split())
         assert f"Pareto front of {name}: 2 members" in text
+
+
+def test_a_flat_landscape_whose_points_all_gain_says_both() -> None:
+    """glibc's mmap_threshold is such a setting: any value of it stops the growth of the threshold."""
+    landscape = swept().landscape
+    assert landscape is not None
+    assert shape_text(landscape).startswith("smooth, autocorrelation of neighbours 0.90; ")
+    smoothness = dataclasses.replace(landscape.smoothness, verdict="flat within the noise")
+    flat = dataclasses.replace(landscape, differs=False, smoothness=smoothness)
+    assert shape_text(flat).startswith(
+        "flat within the noise: points are not told apart, but the lowest one is better than the default, "
+    )
+    assert shape_text(dataclasses.replace(flat, gain=None)).startswith("flat within the noise, autocorrelation")

@@ -81,7 +81,7 @@ def test_names_of_picks_that_fall_for_one_reason_share_a_sentence() -> None:
     worse = pick("time", 2, 1.2, 1.0)
     _, gone = final_picks({"time": worse, "balanced": dataclasses.replace(worse, name="balanced")}, {}, AIMS)
     (why,) = gone
-    assert why.startswith("There is no time or balanced pick: fresh runs proved no gain, and a loss: ")
+    assert why.startswith("There is no time or balanced pick: fresh runs of toy's a=2 proved no gain, and a loss: ")
 
 
 def test_a_time_pick_that_gains_memory_only_is_no_time_pick() -> None:
@@ -90,7 +90,7 @@ def test_a_time_pick_that_gains_memory_only_is_no_time_pick() -> None:
     assert {name: p.config.id for name, p in found.items()} == {"balanced": 2}
     assert found["balanced"].name == "balanced"
     (why,) = gone
-    said = "There is no time pick: fresh runs of the best candidate did not prove this gain: CPU time not shown"
+    said = "There is no time pick: fresh runs of toy's a=2 did not prove this gain: CPU time not shown"
     assert why.startswith(said)
 
 
@@ -98,7 +98,7 @@ def test_a_pick_that_failed_says_why() -> None:
     failing = dataclasses.replace(pick("memory", 2, 0.9, 0.9), confirmed={})
     run = StoredRun("confirm", 0, "a", 2, 1.0, "killed by SIGSEGV", "", {}, {})
     found, gone = final_picks({"memory": failing}, {}, AIMS, Comparisons([run], {2: failing.config}))
-    assert (found, gone) == ({}, ["There is no memory pick: it failed in a fresh run: killed by SIGSEGV."])
+    assert (found, gone) == ({}, ["There is no memory pick: toy's a=2 failed in a fresh run: killed by SIGSEGV."])
 
 
 def test_picks_without_a_proven_gain_or_loss_stay() -> None:
@@ -117,7 +117,7 @@ def test_usual_advice_stands_where_the_search_found_nothing() -> None:
     found, gone = final_picks({"time": pick("time", 2, 1.0, 0.995)}, advice(5, 0.92, 1.0), AIMS)
     assert {name: p.config.id for name, p in found.items()} == {"memory": 5, "balanced": 5}
     assert found["memory"].config.env == {"A": "1"}
-    assert gone == ["There is no time pick: fresh runs proved no gain."]
+    assert gone == ["There is no time pick: fresh runs of toy's a=2 proved no gain."]
     best = recommended_pick(found, OBJECTIVES)
     assert best is not None
     assert best.config.id == 5

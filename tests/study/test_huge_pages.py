@@ -112,18 +112,32 @@ def huge_allocator(name: str) -> Allocator:
 
 
 @pytest.mark.parametrize(
-    ("thp", "peak", "tried"),
-    [("madvise", 64 << 20, "ask"), ("always", 64 << 20, "forbid"), ("never", 64 << 20, ""), ("madvise", 8 << 20, "")],
+    ("thp", "peak", "method", "tried"),
+    [
+        ("madvise", 64 << 20, "auto", "ask"),
+        ("always", 64 << 20, "auto", "forbid"),
+        ("never", 64 << 20, "auto", ""),
+        ("madvise", 8 << 20, "auto", ""),
+        ("madvise", 64 << 20, "default", ""),  # it searches nothing: the control of experiments
+    ],
 )
 @pytest.mark.parametrize("single", [True, False])
 def test_a_large_heap_tries_huge_pages_first(
-    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch, thp: str, peak: int, tried: str, single: bool
+    tuning: Callable[..., Tuning],
+    monkeypatch: pytest.MonkeyPatch,
+    thp: str,
+    peak: int,
+    method: str,
+    tried: str,
+    single: bool,
 ) -> None:
     world = World(extra={"peak_rss_bytes": float(peak)})
     others = () if single else (huge_allocator("other"),)
     study = tuning(world, allocator=huge_allocator("first"), others=others, options=OPTIONS)
     monkeypatch.setattr("heapwright.tuning.huge_pages.thp_state", lambda: thp)
-    view = study.go(objectives=("cpu_s",), evaluations=6)
+    view = study.go(objectives=("cpu_s",), evaluations=6, method=method)
     first = {r.config for r in study.runs("search") if r.block == 0}
     settings = [e.config.settings for e in view.evaluations if e.config.id in first]
-    assert ({"pages": tried} in settings) == bool(tried)
+    alone = [s["pages"] for s in settings if s.keys() == {"pages"}]
+    assert alone == ([tried] * len(alone) if tried else [])
+    assert bool(alone) == bool(tried)

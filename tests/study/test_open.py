@@ -161,6 +161,7 @@ def test_other_options_are_refused(begin: Callable[..., Options]) -> None:
     begin()
     refused("s.study was begun with seed 1, not 2", begin, seed=2)
     refused("begun with method auto, not grid; margin 0.005, not 0.01", begin, method="grid", margin=0.01)
+    refused("begun with search-only off, not on; params none, not mxfast", begin, search_only=True, params=("mxfast",))
     assert begin() == Options()
 
 

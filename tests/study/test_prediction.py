@@ -9,6 +9,7 @@ import pytest
 
 from heapwright.study.claim import (
     PREDICTED,
+    configuration_name,
     pick_claim,
     predicted_for_program,
     prediction_claim,
@@ -34,6 +35,7 @@ def predicted(name: PickName, of_memory: object, of_cpu: object) -> Pick:
 
 
 GAIN = predicted("memory", memory(0.8, "better"), cpu(1.0, "same"))
+NAME = configuration_name(GAIN.config)
 
 
 def test_the_claim_says_predicted_with_error_and_next_step() -> None:
@@ -81,7 +83,9 @@ def test_a_recording_that_replays_miss_predicts_nothing() -> None:
     picks = with_misfit_objection({"memory": GAIN}, missed)
     assert recommended_pick(picks, OBJECTIVES) is None
     claim = study_claim(picks, OBJECTIVES, confirmed=True)
-    assert claim.startswith("Keep the default: on the recorded malloc, the replay of a.hwt misses the memory")
+    assert claim.startswith(
+        f"Keep the default, not {NAME}: on the recorded malloc, the replay of a.hwt misses the memory"
+    )
     assert "by 50% of the program's peak, so it predicts nothing" in claim
 
 
@@ -115,9 +119,9 @@ def test_verify_proves_or_refutes_the_pick_that_it_ran() -> None:
     on_program = {**holds, "requirements": [asdict(judged)]}
     assert with_verdict(picks, on_program)["memory"].requirements == [judged], "no longer those of replays"
     costly = with_verdict(picks, {**holds, "objection": "it costs too much"})
-    assert study_claim(costly, OBJECTIVES, confirmed=True).startswith("Keep the default: it costs too much")
+    assert study_claim(costly, OBJECTIVES, confirmed=True).startswith(f"Keep the default, not {NAME}: it costs")
     lost = with_verdict(picks, verdict("lost", GAIN.config.id))
-    assert study_claim(lost, OBJECTIVES, confirmed=True).startswith("Keep the default: the verdict: so and so")
+    assert study_claim(lost, OBJECTIVES, confirmed=True).startswith(f"Keep the default, not {NAME}: the verdict: ")
     for other in (None, verdict("holds", GAIN.config.id + 1), verdict("undecided", GAIN.config.id)):
         assert with_verdict(picks, other) == picks
         assert not proven_by(GAIN, other)

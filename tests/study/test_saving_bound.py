@@ -6,25 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heapwright.interleaving.configuration import Config
-from heapwright.measure.memory_parts import MemoryParts
-from heapwright.study.refuted_bound import unless_refuted
+from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.records import StoredRun
+from heapwright.measure.memory_parts import Breakdown, MemoryParts
 from heapwright.study.saving_bound import (
     CALL_S,
     PEAK_JITTER_BYTES,
     DefaultMeasurements,
     RecordedCounts,
-    bound_of_inputs,
     cpu_bound,
     memory_bound,
-    recorded_counts_of,
     saving_bound,
     where_text,
 )
+from heapwright.study.store import open_writable_study
+from heapwright.study.study_bound import bound_of_inputs, bound_of_study, recorded_counts_of, unless_refuted
 from heapwright.study.view import Confirmation, Reference, SavingBound
 
 MIB = 1 << 20
@@ -124,8 +126,8 @@ def test_a_bound_of_nearly_all_is_left_out() -> None:
 def test_threads_that_call_malloc_often_may_wait_most_of_the_time() -> None:
     assert cpu_bound(default(threads=4), heap(70)) == 1.0
     assert said(default(threads=4), heap(70)) == (
-        "At most 23% of peak memory can be saved; the saving of CPU time has no upper bound, because 4 threads call"
-        " malloc 2 M times a second."
+        "If the program uses its blocks in full, at most 23% of peak memory can be saved; the saving of CPU time has no"
+        " upper bound, because 4 threads call malloc 2 M times a second."
     )
     rare = cpu_bound(default(threads=4), heap(70, events=1e3))
     assert rare is not None
@@ -165,8 +167,22 @@ def test_a_bound_is_a_share_and_a_recording_never_raises_it(
 
 
 def test_the_sentence_has_both_bounds() -> None:
-    assert said(default(cpu_s=5.0), heap(70)).startswith("At most 23% of peak memory and at most ")
-    assert said(default(cpu_s=5.0), heap(70)).endswith("% of CPU time can be saved.")
+    text = said(default(cpu_s=5.0), heap(70))
+    assert text.startswith("If the program uses its blocks in full, at most 23% of peak memory and at most ")
+    assert text.endswith("% of CPU time can be saved.")
+
+
+def test_the_assumption_of_used_blocks_is_stated_only_where_the_bound_needs_it() -> None:
+    """A recording cannot see which part of a recycled block the program uses."""
+    unused = heap(70, used=False)
+    assert memory(default(), unused) == memory(default()), "all of malloc's memory may be saved"
+    assert said(default(), unused).startswith("At most 90% of peak memory")
+    assert said(default(), heap(0)).startswith("At most 80% of peak memory"), "no block is live"
+    almost = default(parts=MemoryParts(6 * MIB, 3 * MIB, 1 * MIB, 90 * MIB, 0))
+    assert said(almost, heap(91.7)).startswith(
+        "If the program uses its blocks in full, at most 1% of this program's peak memory can be saved: malloc can save"
+    )
+    assert cpu_bound(default(), unused) == cpu_bound(default(), heap(70))
 
 
 def test_less_than_one_per_cent_is_said_so() -> None:
@@ -227,7 +243,10 @@ def test_inputs_that_are_not_recorded_do_not_hide_the_bounds_of_the_others() -> 
     both = bound_of_inputs({"a": (seen, heap(70)), "b": (held_out, None)})
     assert both is not None
     assert (both.memory_bound, both.cpu_bound) == (memory_bound(seen, heap(70)), cpu_bound(seen, heap(70)))
-    assert both.sentence.startswith("On the recorded input a: at most 23% of peak memory and at most ")
+    assert both.scope == "On the recorded input a"
+    assert both.sentence.startswith(
+        "On the recorded input a: if the program uses its blocks in full, at most 23% of peak memory and at most "
+    )
     for whole in ({"a": (seen, heap(70))}, {"a": (seen, None), "b": (held_out, None)}):
         known = bound_of_inputs(whole)
         assert known is not None
@@ -237,7 +256,7 @@ def test_inputs_that_are_not_recorded_do_not_hide_the_bounds_of_the_others() -> 
 def test_a_bound_that_says_nothing_is_left_out() -> None:
     busy = heap(70, events=1e7)
     assert cpu_bound(default(), busy) == 0.95
-    assert said(default(), busy) == "At most 23% of peak memory can be saved."
+    assert said(default(), busy) == ("If the program uses its blocks in full, at most 23% of peak memory can be saved.")
     unread = default(parts=None, busiest="")
     assert said(unread, busy).endswith("so the possible saving of memory is unknown.")
     java = default(parts=MemoryParts(6 * MIB, 3 * MIB, 1 * MIB, 2 * MIB, 88 * MIB), peak=200 * MIB)
@@ -287,3 +306,33 @@ def test_a_confirmed_saving_above_the_bound_withdraws_it() -> None:
         "The confirmed saving exceeds the bound before the search (at most 23% of peak memory): that bound is wrong."
     )
     assert unless_refuted(bound, [confirmed("cpu_s", 0.01)]).cpu_bound is None
+
+    full = default(parts=MemoryParts(7 * MIB, 1 * MIB, 1 * MIB, 91 * MIB, 0))
+    almost = saving_bound([(full, heap(91.5))])
+    assert almost is not None
+    none = unless_refuted(almost, [confirmed("peak_rss_bytes", 0.5)])
+    assert none.sentence == (
+        "The confirmed saving exceeds the bound before the search (less than 1% of peak memory): that bound is wrong."
+    )
+    assert not none.used_blocks
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.95])
+def test_an_allocator_that_saves_more_shows_that_blocks_are_not_used_in_full(tmp_path: Path, ratio: float) -> None:
+    """Otherwise the bound of a program that leaves most of its blocks untouched would be far too low."""
+    parts = MemoryParts(6 * MIB, 3 * MIB, 1 * MIB, 80 * MIB, 10 * MIB)
+    read = {"parts": msgspec.to_builtins(Breakdown(parts, parts, 1, PROGRAM, 100.0 * MIB)), "threads": 1}
+    counts = msgspec.to_builtins(heap(70))
+    with open_writable_study(tmp_path / "s.study") as store:
+        ids = [store.config(name, {}, {"LD_PRELOAD": name}).id for name in ("default", "tbbmalloc")]
+        store.update(spaces={"glibc": {}}, recorded={"default": {"heap": counts, "executable": PROGRAM}})
+        for phase, block, config, peak in (
+            (Phase.CALIBRATE, 0, ids[0], 1.0),
+            *((Phase.ALLOCATORS, block, *run) for block in (0, 1) for run in ((ids[0], 1.0), (ids[1], ratio))),
+        ):
+            metrics: dict[str, float | None] = {"peak_rss_bytes": peak * 100 * MIB, "cpu_s": 1.0, "sys_s": 0.1}
+            store.add_run(StoredRun(phase, block, "default", config, 0.1, "", "", metrics, read), "2026-01-01T00:00:00")
+        bound = bound_of_study(store)
+    assert bound is not None
+    assert bound.memory_bound == pytest.approx(0.9 if ratio < 0.77 else 0.23, abs=0.01)
+    assert bound.used_blocks == (ratio >= 0.77)

@@ -116,6 +116,21 @@ def test_an_allocator_that_was_not_loaded_is_reported(
     assert "not loaded: the program is statically linked" in done.err
 
 
+def test_a_static_program_that_a_shell_starts_is_said(
+    heapwright: Heapwright, program: Callable[..., Path], bump: str
+) -> None:
+    """The shell loads each allocator, so no row fails; but none has the allocator in the program that counts."""
+    words = [*WORDS, "--allocators", f"glibc,{bump}"]
+    static = program("holders", "-static")
+    done = heapwright(*words, "--", "sh", "-c", f"{static}; true")
+    assert done.status == 0, done.err
+    text = " ".join(done.out.split())
+    assert f"Most memory of this command is of {static.name}, which it starts. " in text
+    assert f"cannot be loaded into {static.name}: it is linked statically." in text
+    done = heapwright(*words, "--", "sh", "-c", f"{program('holders')}; true")
+    assert "which it starts" not in done.out
+
+
 @pytest.mark.parametrize("others", ["", ",glibc"])
 def test_a_comparison_without_a_reference_fails(
     others: str, heapwright: Heapwright, program: Callable[..., Path], bump: str

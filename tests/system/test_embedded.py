@@ -82,6 +82,19 @@ def test_a_shell_that_starts_it_is_not_searched(embedded: Path, heapwright: Heap
     assert (found["picks"], found["evaluations"]) == ({}, 0)
 
 
+def test_of_a_static_program_that_a_shell_starts_only_glibcs_settings_are_searched(
+    program: Callable[..., Path], heapwright: Heapwright
+) -> None:
+    """The shell loads an allocator, but the program that uses the memory does not."""
+    static = program("holders", "-static")
+    words = [*QUICK, "--search-only", "--budget", "1"]
+    done = heapwright("tune", *words, "--", "sh", "-c", f"{static}; true")
+    managed = result(done)["managed"]
+    assert managed["reach"] == "glibc"
+    assert managed["sentence"].startswith(f"Most memory of this command is of {static.name}, which it starts. ")
+    assert "measuring every allocator" not in done.err
+
+
 def test_the_name_of_an_embedded_allocator_means_the_embedded_one(embedded: Path, heapwright: Heapwright) -> None:
     words = [*QUICK, "--search-only", "--params", "thp", "--budget", "1", "--allocators", "exgen,jemalloc"]
     done = heapwright("tune", *words, "--", f"./{embedded.name}")

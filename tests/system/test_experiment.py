@@ -154,6 +154,9 @@ def test_a_wrong_cluster_is_one_line(where: str, message: str, heapwright: Heapw
         ('"sh"', '"no-such-program"', "command not found: no-such-program"),
         ('"count"', '"a/b"', "name 'a/b' may have letters"),
         ("targets", "target", "target"),
+        ('["glibc"]', '["glibc", "jemaloc"]', "e.toml: unknown allocator 'jemaloc' (did you mean 'jemalloc'?)"),
+        ('"--proxy"', '"--proxie"', "unrecognized arguments: --proxie"),
+        ('"--proxy", ', '"--price", "x", "--proxy", ', "e.toml: --price"),
     ],
 )
 def test_a_wrong_definition_is_one_line(old: str, new: str, message: str, heapwright: Heapwright) -> None:
@@ -176,8 +179,8 @@ def test_the_results_of_no_search_make_no_folder(heapwright: Heapwright) -> None
 
 
 def test_a_failed_experiment_without_results_promises_none(heapwright: Heapwright) -> None:
-    (heapwright.folder / "e.toml").write_text(TEXT.replace('["glibc"]', '["nosuch"]'))
+    (heapwright.folder / "e.toml").write_text(TEXT.replace('["sh", ', '["false", '))
     done = heapwright("experiment", "-q", "e.toml")
-    assert done.status == 2
-    assert done.err.startswith("heapwright: count-random-4-1.study: unknown allocator 'nosuch' (known: ")
+    assert done.status == 1
+    assert done.err.startswith("heapwright: count-random-4-1.study: the command fails by itself")
     assert "results" not in done.err

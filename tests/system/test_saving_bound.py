@@ -56,7 +56,10 @@ def test_a_recording_says_what_of_the_heap_must_stay(heapwright: Heapwright, pro
     assert 0 < found["cpu_bound"] <= 1
     # The largest bound on CPU time says too little to be mentioned.
     time = f" and at most {100 * found['cpu_bound']:.0f}% of CPU time" if found["cpu_bound"] < 0.95 else ""
-    assert found["sentence"] == f"At most {100 * found['memory_bound']:.0f}% of peak memory{time} can be saved."
+    assert found["sentence"] == (
+        f"If the program uses its blocks in full, at most {100 * found['memory_bound']:.0f}% of peak memory{time}"
+        " can be saved."
+    )
 
 
 @pytest.mark.long

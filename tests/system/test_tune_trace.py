@@ -152,7 +152,8 @@ def test_another_program_refutes_the_prediction(there: Heapwright) -> None:
     assert done.out.startswith("The predicted gain is refuted: peak resident memory is not ")
     done = there("apply", "s.study")
     assert done.status == 3
-    assert "Keep the default: the predicted gain is refuted" in done.out
+    assert "Keep the default, not " in done.out
+    assert ": the predicted gain is refuted" in done.out
     assert "export" not in done.out
 
 

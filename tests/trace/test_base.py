@@ -193,6 +193,29 @@ def test_a_base_of_another_program_is_said(tmp_path: Path) -> None:
     assert heapwright("replay", trace, "-q", "--base", measured(tmp_path, "/bin/ls")).stderr == ""
 
 
+def test_allocators_see_the_time_of_the_measured_program(tmp_path: Path) -> None:
+    """Recorded time has no waits for a processor; memory was measured while there were some."""
+    trace, base = recorded(tmp_path, "/bin/ls"), measured(tmp_path, "/bin/ls")
+    before = json.loads(base.read_text())
+    recorded_s = replay(trace)["recorded_s"]
+
+    def slowdown(*words: str, to: Path = trace, **more: Any) -> float:
+        summary = {**before["summary"], "wall_s": {"median": 8 * recorded_s}}
+        base.write_text(json.dumps({**before, "summary": summary, **more}))
+        found = replay(to, "--base", str(base), *words)
+        assert ("--slowdown" in found["command"]) == (found["slowdown"] != 1)
+        return float(found["slowdown"])
+
+    assert slowdown() == pytest.approx(8)
+    assert slowdown("--pace", "real") == 1
+    assert slowdown(command=["/bin/sh", "-c", "ls"]) == 1, "another process may take most of the time"
+    assert slowdown(inputs={"a": {}}) == 1, "a load may decide how long it takes"
+    done = heapwright_record("-q", "-o", "w.hwt", "--for", "60", "--", "/bin/ls", folder=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert slowdown(to=tmp_path / "w.hwt") == 1, "a window is a part of the run"
+    assert replay(trace)["slowdown"] == 1
+
+
 def test_a_base_that_misses_the_program_is_said(tmp_path: Path) -> None:
     """A program that writes nothing to its blocks needs less than its replay, which touches each block."""
     (tmp_path / "p.c").write_text(WRITES)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from heapwright.cli.common import add_cluster_option
-from heapwright.errors import INTERRUPTED, HeapwrightError
-from heapwright.terminal_text import say, tell
+from heapwright.errors import INTERRUPTED, HeapwrightError, UsageError
+from heapwright.terminal_text import say, tell, warn
 
 _EPILOG = """\
 examples:
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     planned_searches = expand_searches(definition)
     digests = digests_of(planned_searches, definition, args.file.parent)
     if not args.results_only:
+        _check(args, definition, planned_searches)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with exclusive_folder(folder):
@@ -79,6 +80,27 @@ def run(args: argparse.Namespace) -> int:
             raise
     _write(args, definition, planned_searches, digests, folder)
     return 0
+
+
+def _check(args: argparse.Namespace, definition: Any, planned_searches: list[Any]) -> None:
+    """Check the options and allocators of all searches, so that wrong ones fail before anything runs.
+
+    Raises:
+        UsageError: an option is wrong, or an allocator is unknown or not on this machine.
+        SystemExit: `tune` does not take an option; that is reported.
+    """
+    from heapwright.cli.chosen_spaces import named_allocators
+    from heapwright.cli.tune import given_options
+    from heapwright.experiment.run import tune_command
+
+    for planned in {planned.program.name: planned for planned in planned_searches}.values():
+        search = args.parse(tune_command(planned, definition, args.file.parent, Path(planned.file)))
+        try:
+            given_options(search, "")
+            if not search.container:  # an image has its own allocators
+                named_allocators(search)
+        except UsageError as error:
+            raise UsageError(f"{args.file}: {error.message}", error.hint) from None
 
 
 def _run(args: argparse.Namespace, definition: Any, planned_searches: list[Any], folder: Path) -> None:
@@ -100,11 +122,14 @@ def _write(
     """Write the results of the finished searches."""
     from heapwright.experiment.analysis import analyse, read_search
     from heapwright.experiment.stored_searches import finished
-    from heapwright.report.experiment import write_results
+    from heapwright.report.experiment import without_gain, write_results
 
     done = {file: read_search(study) for file, study in finished(digests, folder).items()}
     if not done:
         raise HeapwrightError(f"{folder} has no finished search of this definition", "leave out --results-only")
     command = shlex.join(["heapwright", "experiment", str(args.file)])
-    files = write_results(analyse(definition, planned_searches, done), folder, command, args.file)
+    analysis = analyse(definition, planned_searches, done)
+    files = write_results(analysis, folder, command, args.file)
+    if flat := without_gain(analysis):
+        warn(flat)
     tell(str(files[-1]))

@@ -17,6 +17,7 @@ from heapwright.terminal_text import console, counted, tell, warn
 if TYPE_CHECKING:
     from heapwright.interleaving.stats import Summary
     from heapwright.trace.base import ProgramMeasurement
+    from heapwright.trace.info import Info
     from heapwright.trace.replay import Operations, ReadyTrace, ReplayRun
 
 _EPILOG = """\
@@ -105,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.allocators.loader_trace import check_loaded
     from heapwright.allocators.registry import get_allocator
     from heapwright.trace.base import find_base, read_measured, replay_as_recorded
+    from heapwright.trace.info import read_info
     from heapwright.trace.replay import command, environment, make_ready, replay_once
 
     measured = read_measured(args.base) if getattr(args, "base", None) else None
@@ -118,29 +120,32 @@ def run(args: argparse.Namespace) -> int:
         if ready.operations.sample and not args.quiet:
             tell(f"{args.trace}: replays a complete trace made from a sample of 1 object in {ready.operations.sample}")
         base: dict[str, float] | None = None
+        slowdown = 1.0
         if measured is not None:
-            _warn_of_another(measured.command, ready.operations.executable)
+            _warn_of_another(measured, ready.operations.executable)
             _warn_of_stops(measured, ready.operations.threads)
-            as_recorded = replay_as_recorded(ready, options, args.touch, args.runs)
+            info, _ = read_info(args.trace)
+            slowdown = measured.slowdown(ready.operations, info) if args.pace == "fast" else 1.0
+            as_recorded = replay_as_recorded(ready, options, args.touch, args.runs, slowdown)
             base = find_base(measured, as_recorded)
-            _warn_of_error(base, measured, as_recorded, args.trace)
+            _warn_of_error(base, measured, as_recorded, info)
         done: list[ReplayRun] = []
         try:
             for _ in range(args.runs):
-                replayed = replay_once(ready, options, env, args.touch, real_pace=args.pace == "real")
+                replayed = replay_once(ready, options, env, args.touch, None, args.pace == "real", slowdown)
                 if replayed.failure:
                     raise HeapwrightError(f"the replay under {allocator.name} failed: {replayed.failure}")
                 done.append(replayed)
         finally:
             if done:
-                _show(args, ready, done, allocator.name, base)
+                _show(args, ready, done, allocator.name, base, slowdown)
     return 0
 
 
-def _warn_of_another(measured: list[str], recorded: str) -> None:
+def _warn_of_another(measured: ProgramMeasurement, recorded: str) -> None:
     """Warn if the measured command does not run the recorded executable."""
-    found = os.path.realpath(shutil.which(measured[0]) or measured[0]) if measured else ""
-    if recorded and found != os.path.realpath(recorded):
+    if recorded and not measured.runs_program(recorded):
+        found = os.path.realpath(shutil.which(measured.command[0]) or measured.command[0]) if measured.command else ""
         warn(
             f"--base measured {found}, and the recording is of {recorded}: the prediction holds only if one of them"
             " runs the other"
@@ -160,15 +165,14 @@ def _warn_of_stops(measured: ProgramMeasurement, threads: int) -> None:
 
 
 def _warn_of_error(
-    base: dict[str, float], measured: ProgramMeasurement, as_recorded: list[ReplayRun], trace: Path
+    base: dict[str, float], measured: ProgramMeasurement, as_recorded: list[ReplayRun], info: Info
 ) -> None:
     """Warn if the replay on the recorded malloc misses the program's peak: all predictions then have the error, too."""
     from heapwright.metrics import show_bytes
     from heapwright.trace.base import MISSED, PEAK, SLACK_BYTES, base_error
-    from heapwright.trace.info import read_info
 
     peak = measured.value(PEAK)
-    missed = base_error(base, as_recorded, read_info(trace)[0]) if peak else None
+    missed = base_error(base, as_recorded, info) if peak else None
     if peak and missed and abs(missed) > max(MISSED * peak, SLACK_BYTES):
         warn(
             f"the replay on the recorded malloc has {show_bytes(abs(missed))} {'more' if missed > 0 else 'less'} than "
@@ -179,7 +183,12 @@ def _warn_of_error(
 
 
 def _show(
-    args: argparse.Namespace, ready: ReadyTrace, done: list[ReplayRun], allocator: str, base: dict[str, float] | None
+    args: argparse.Namespace,
+    ready: ReadyTrace,
+    done: list[ReplayRun],
+    allocator: str,
+    base: dict[str, float] | None,
+    slowdown: float,
 ) -> None:
     from heapwright.interleaving.stats import summarise
     from heapwright.metrics import NUMERIC
@@ -192,7 +201,7 @@ def _show(
     program = None if base is None else predict(base, done)
     if args.json:
         predicted = {"base": base, "program": program}
-        write_json(args.json, _as_json(args, ready, done, allocator, summary) | predicted)
+        write_json(args.json, _as_json(args, ready, done, allocator, summary, slowdown) | predicted)
     if not args.quiet and args.json != "-":
         _print(ready.operations, done, summary, _labels(done[0], base, program))
 
@@ -203,6 +212,7 @@ def _as_json(
     done: list[ReplayRun],
     allocator: str,
     summary: Mapping[str, Summary | None],
+    slowdown: float,
 ) -> dict[str, Any]:
     """Return the runs, their summary, and the facts of the trace, for --json.
 
@@ -212,6 +222,7 @@ def _as_json(
         done: the replays.
         allocator: its name.
         summary: of each metric over the replays; None for a metric without values.
+        slowdown: the allocator saw this many times the recorded time.
     """
     import dataclasses
     from statistics import median
@@ -221,7 +232,7 @@ def _as_json(
 
     operations, reports = ready.operations, [r.report for r in done if r.report]
     return {
-        "command": command(ready, args.touch, real_pace=args.pace == "real"),
+        "command": command(ready, args.touch, real_pace=args.pace == "real", slowdown=slowdown),
         "host": describe_host(),
         "meter": done[0].run.meter,
         "runs": [
@@ -241,6 +252,7 @@ def _as_json(
         "settings": parse_settings(args.settings),
         "touch": args.touch,
         "pace": args.pace,
+        "slowdown": slowdown,
         "events": operations.events,
         "events_per_s": operations.events / max(1e-9, median(r.elapsed_s for r in reports)),
         "peak_live_bytes": operations.peak_live_bytes,

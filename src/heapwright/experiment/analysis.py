@@ -47,6 +47,7 @@ class QualityCurve:
         infeasible: of these, how many crashed, timed out or changed the output.
         without_ratio: of these, how many are feasible but have no ratio of an objective, so that they do not count.
         machines: the workers of a cluster that made its runs, as machine:process; empty if there was no cluster.
+        start: the quality of the default alone.
     """
 
     planned: PlannedSearch
@@ -55,6 +56,12 @@ class QualityCurve:
     infeasible: int
     machines: tuple[str, ...] = ()
     without_ratio: int = 0
+    start: float = 1.0
+
+    @property
+    def gains(self) -> bool:
+        """Whether it found a configuration that is better than the default."""
+        return not math.isclose(self.final, self.start)
 
     @property
     def is_short(self) -> bool:
@@ -140,6 +147,12 @@ class Analysis:
         """The programs of which there are only recordings: all their runs are replays."""
         return [program.name for program in self.definition.program if program.traces]
 
+    @property
+    def without_gain(self) -> list[str]:
+        """The programs of which no search found a configuration that is better than the default."""
+        found = dict.fromkeys(c.planned.program.name for c in self.curves)
+        return [name for name in found if not any(c.gains for c in self.curves if c.planned.program.name == name)]
+
     def groups(self) -> list[tuple[str, int]]:
         """Return the programs and budgets that have finished searches."""
         return list(dict.fromkeys((c.planned.program.name, c.planned.budget) for c in self.curves))
@@ -211,6 +224,11 @@ def best_so_far(evaluations: Sequence[SearchEvaluation], objectives: Sequence[st
     return found
 
 
+def default_quality(objectives: Sequence[str]) -> float:
+    """Return the quality of the default alone."""
+    return (REFERENCE - 1) ** len(objectives) if len(objectives) > 1 else 1.0
+
+
 def _counts(evaluation: SearchEvaluation, objectives: Sequence[str]) -> bool:
     return evaluation.feasible and all(k in evaluation.ratios for k in objectives)
 
@@ -242,12 +260,12 @@ def curve_of(planned: PlannedSearch, runs: Sequence[EvaluationRun], objectives: 
     """
     evaluations = search_evaluations(runs)
     values = best_so_far(evaluations, objectives)[: planned.budget]
-    start = (REFERENCE - 1) ** len(objectives) if len(objectives) > 1 else 1.0
+    start = default_quality(objectives)
     values += [values[-1] if values else start] * (planned.budget - len(values))
     machines = dict.fromkeys(run.machine for run in runs if run.machine)
     infeasible = sum(not e.feasible for e in evaluations)
     without_ratio = sum(e.feasible and not _counts(e, objectives) for e in evaluations)
-    return QualityCurve(planned, values, len(evaluations), infeasible, tuple(machines), without_ratio)
+    return QualityCurve(planned, values, len(evaluations), infeasible, tuple(machines), without_ratio, start)
 
 
 def median_evaluations(curves: Sequence[QualityCurve], target: float, larger_is_better: bool) -> float | None:

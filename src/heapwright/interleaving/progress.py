@@ -19,8 +19,8 @@ class Progress(Protocol):
         """The present phase takes at most this many seconds."""
         ...
 
-    def left(self, seconds: float) -> None:
-        """The whole study ends in about this many seconds."""
+    def left(self, seconds: float, later: float = 0.0) -> None:
+        """The whole study ends in about this many seconds; its later stages take `later` of them."""
         ...
 
     def ran(self, fresh: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+_MIN_TREE_SHARE = 0.5  # share of a tree's memory
+
 
 class MemoryParts(msgspec.Struct):
     """Resident memory by kind of mapping (native/meter/parts.h), in bytes.
@@ -41,3 +43,8 @@ class Breakdown(msgspec.Struct):
     processes: int
     busiest: str
     busiest_pss: float
+
+    @property
+    def main_program(self) -> str:
+        """The path of the program that had most of the memory; empty if none had."""
+        return self.busiest if self.busiest_pss > _MIN_TREE_SHARE * self.pss.total else ""

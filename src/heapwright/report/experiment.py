@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heapwright.experiment.analysis import Analysis, QualityCurve, bands, evaluations_to, median_evaluations
+from heapwright.experiment.analysis import (
+    Analysis,
+    QualityCurve,
+    bands,
+    default_quality,
+    evaluations_to,
+    median_evaluations,
+)
 from heapwright.files import write_whole
 from heapwright.metrics import METRICS
 from heapwright.report.drawing import ALLOCATORS, figure_of, picture
@@ -47,7 +54,8 @@ def quality_name(analysis: Analysis) -> str:
     """Return the name of the quality: 'best ratio of CPU time (smaller is better)'."""
     labels = " and ".join(METRICS[m].label for m in analysis.objectives)
     if analysis.larger_is_better:
-        return f"hypervolume of {labels} (larger is better)"
+        alone = default_quality(analysis.objectives)
+        return f"hypervolume of {labels} (larger is better; the default alone has {alone:.6g})"
     return f"best ratio of {labels} to the default (smaller is better)"
 
 
@@ -176,6 +184,7 @@ def set_up(analysis: Analysis) -> list[str]:
         *_ended_early(analysis),
         *_not_repeated(analysis),
         *_without_ratio(analysis),
+        *filter(None, [without_gain(analysis)]),
         *([f"Not finished: it lacks {counted(analysis.missing, 'search', 'searches')}."] if analysis.missing else []),
     ]
 
@@ -213,6 +222,14 @@ def _without_ratio(analysis: Analysis) -> list[str]:
         "With configurations that have no ratio of an objective, because it was not measured or is 0 in only one run of"
         f" a pair; they do not count for the quality: {_first(found)}."
     ]
+
+
+def without_gain(analysis: Analysis) -> str:
+    """Return the sentence on programs without any gain, on which methods cannot differ; empty if there are none."""
+    names = analysis.without_gain
+    if not names:
+        return ""
+    return f"No search found a configuration better than the default, so methods cannot differ: {_first(names)}."
 
 
 def ranks_table(analysis: Analysis) -> Table:

@@ -110,11 +110,14 @@ def noise_text(landscape: LandscapeResult) -> str:
 def shape_text(landscape: LandscapeResult) -> str:
     """Return the shape with its figures in words."""
     s = landscape.smoothness
+    verdict = s.verdict
+    if landscape.gains and landscape.contrast is not None and not landscape.differs:
+        verdict += ": points are not told apart, but the lowest one is better than the default"
     if s.step is None:
-        return s.verdict
+        return verdict
     correlation = "" if s.autocorrelation is None else f", autocorrelation of neighbours {s.autocorrelation:.2f}"
     return (
-        f"{s.verdict}{correlation}; neighbours differ by {100 * s.step:.2f}%,"
+        f"{verdict}{correlation}; neighbours differ by {100 * s.step:.2f}%,"
         f" by noise alone they would by {100 * s.noise_step:.2f}%"
     )
 

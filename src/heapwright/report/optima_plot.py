@@ -23,16 +23,16 @@ def analysis_of(landscape: LandscapeResult) -> LandscapeAnalysis:
 
 
 def _number(value: float | None, form: str) -> str:
-    return "n/a" if value is None else "infinite" if math.isinf(value) else format(value, form)
+    return "n/a" if value is None else "infinite" if math.isinf(value) else form.format(value)
 
 
 def analysis_text(found: LandscapeAnalysis) -> str:
     """Return the measures in one sentence."""
     optima = len(found.network.optima)
     return (
-        f"neutrality {_number(found.neutrality, '.0%')} of steps within ±{100 * found.tolerance:.2f}%; correlation"
-        f" length {_number(found.correlation_length, '.1f')} steps; fitness-distance correlation"
-        f" {_number(found.fitness_distance, '.2f')}; {optima} local {'optimum' if optima == 1 else 'optima'}"
+        f"neutrality {_number(found.neutrality, '{:.0%}')} of steps within ±{100 * found.tolerance:.2f}%; correlation"
+        f" length {_number(found.correlation_length, '{:.1f} steps')}; fitness-distance correlation"
+        f" {_number(found.fitness_distance, '{:.2f}')}; {optima} local {'optimum' if optima == 1 else 'optima'}"
     )
 
 

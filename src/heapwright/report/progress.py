@@ -78,8 +78,8 @@ class SilentProgress:
     def limit(self, seconds: float) -> None:
         """Report that the phase takes so many seconds at most."""
 
-    def left(self, seconds: float) -> None:
-        """Report that the whole study takes about so many seconds from now."""
+    def left(self, seconds: float, later: float = 0.0) -> None:
+        """Report that the whole study takes about so many seconds from now, and its later stages `later` of them."""
 
     def ran(self, fresh: bool) -> None:
         """Report that a run ended; `fresh` is false for a run that an earlier session stored."""
@@ -152,6 +152,7 @@ class PlainProgress(SilentProgress):
         self._open_end = False
         self._limit_s = math.inf  # seconds that the phase may take
         self._study_end = math.inf  # expected end of the study, on the monotonic clock
+        self._later_s = 0.0  # seconds of the study's later stages
 
     def __exit__(self, *_: object) -> None:
         self._end()
@@ -168,9 +169,9 @@ class PlainProgress(SilentProgress):
         """Bound the estimate of the time left in this phase."""
         self._limit_s = seconds
 
-    def left(self, seconds: float) -> None:
+    def left(self, seconds: float, later: float = 0.0) -> None:
         """Set the expected end of the study."""
-        self._study_end = time.monotonic() + seconds
+        self._study_end, self._later_s = time.monotonic() + seconds, later
 
     def ran(self, fresh: bool) -> None:
         """Count the run; print a line if ten seconds have passed since the last one."""
@@ -206,11 +207,13 @@ class PlainProgress(SilentProgress):
         return f", {'at most' if at_most else 'about'} {left:.0f} s left{self._study_eta(0.0 if at_most else left)}"
 
     def _study_eta(self, phase_left: float) -> str:
-        """Return the time left in the study, which is at least that of its phase (seconds)."""
-        left = self._study_end - time.monotonic()
-        if not math.isfinite(left) or max(left, phase_left) <= 0:  # the study takes longer than expected
+        """Return the time left in the study: at least that of its phase and of its later stages (seconds)."""
+        if not math.isfinite(self._study_end):
             return ""
-        return f"; the study: about {show_estimate(max(left, phase_left))} left"
+        left = max(self._study_end - time.monotonic(), phase_left + self._later_s)
+        if left <= 0:  # the last stage takes longer than expected
+            return ""
+        return f"; the study: about {show_estimate(left)} left"
 
     def _end(self) -> None:
         self._say_runs()

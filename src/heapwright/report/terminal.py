@@ -41,16 +41,17 @@ def ordered_picks(view: StudyView) -> list[tuple[str, Pick]]:
     )
 
 
-def paragraph(text: str, width: int, indent: str = "") -> str:
-    """Wrap a text at spaces, but never within an interval in brackets or within 'p = 0.008'.
+def paragraph(text: str, width: int, indent: str = "", whole: str = r"\[[^\[\]]{1,40}\]|\S+ [=<] \S+") -> str:
+    """Wrap a text at spaces.
 
     Args:
         text: the paragraph; its white space is normalised.
         width: columns of the terminal.
         indent: put before every line but the first.
+        whole: pattern of parts that stay on one line: intervals in brackets, and 'p = 0.008'.
     """
     glue = "\ue000"  # a private-use character in place of each space that must not break
-    glued = re.sub(r"\[[^\[\]]{1,40}\]|\S+ [=<] \S+", lambda m: m[0].replace(" ", glue), " ".join(text.split()))
+    glued = re.sub(whole, lambda m: m[0].replace(" ", glue), " ".join(text.split()))
     lines = textwrap.wrap(
         glued,
         min(width, _MAX_WIDTH),
@@ -291,6 +292,7 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
     for column in table.columns[2:-1]:  # if the table is too wide, labels and verdicts wrap, the longest first
         column.no_wrap = True
         column.justify = "right"
+    table.columns[0].no_wrap = what == "advice"  # a variable, which cannot wrap at a space
     for name, confirmed in rows:
         label = name
         for key in view.objectives:

@@ -298,7 +298,8 @@ def study_claim(
     if best is None and objected:
         pick = min(objected, key=lambda pick: pick.score)
         return (
-            f"Keep the default: {pick.objection}. 'heapwright apply STUDY --pick {pick.name}' prints it all the same."
+            f"Keep the default, not {configuration_name(pick.config)}: {pick.objection}."
+            f" 'heapwright apply STUDY --pick {pick.name}' prints it all the same."
         )
     if best is None and unmet:
         return unmet

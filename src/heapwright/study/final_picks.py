@@ -25,7 +25,7 @@ from heapwright.interleaving.configuration import DEFAULT_ID
 from heapwright.interleaving.stats import ALPHA, ratio_interval
 from heapwright.objectives import objective_of_pick
 from heapwright.search.pareto import dominates
-from heapwright.study.claim import effect, is_proven, losses
+from heapwright.study.claim import configuration_name, effect, is_proven, losses
 from heapwright.study.policy import Aims
 from heapwright.study.requirement import objection as broken
 from heapwright.study.view import PICK_NAMES, Evaluation, Pick, PickName, Reference
@@ -64,9 +64,9 @@ def final_picks(
         chosen = min(better, key=lambda row: _key(row, name, objectives), default=pick)
         why = _why_not(name, chosen, objectives)
         if (runs := tested.get(pick.config.id)) and runs.failure:
-            why = f"it failed in a fresh run: {runs.failure}"
+            why = f"{configuration_name(pick.config)} failed in a fresh run: {runs.failure}"
         if not why and proven and not is_proven(chosen, objectives):
-            why = "fresh runs proved no gain"
+            why = f"fresh runs of {configuration_name(chosen.config)} proved no gain"
         if why:
             gone.setdefault(why, []).append(name)
         else:
@@ -148,11 +148,11 @@ def _shown_better(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Compa
 
 def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
     """Why a row cannot have a pick name, or empty. A row without a gain may keep its name, unless it shows a loss."""
-    worse = losses(pick, objectives)
+    worse, runs = losses(pick, objectives), f"fresh runs of {configuration_name(pick.config)}"
     if worse:
-        return f"fresh runs proved no gain, and a loss: {'; '.join(map(effect, worse))}"
+        return f"{runs} proved no gain, and a loss: {'; '.join(map(effect, worse))}"
     own = objective_of_pick(name, objectives)
     found = pick.confirmed.get(own) if own else None
     if is_proven(pick, objectives) and found is not None and found.verdict != "better":
-        return f"fresh runs of the best candidate did not prove this gain: {effect(found)}"
+        return f"{runs} did not prove this gain: {effect(found)}"
     return ""

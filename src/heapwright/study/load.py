@@ -51,10 +51,10 @@ from heapwright.study.options import Options
 from heapwright.study.policy import aims_of, requirements_of
 from heapwright.study.prefix import ChosenPrefix, chosen_prefix, prefix_sentence, with_objection
 from heapwright.study.program import program_of
-from heapwright.study.refuted_bound import bound_after
 from heapwright.study.requirement import with_requirements
 from heapwright.study.stage_times import stages_of
 from heapwright.study.store import Store, read_study, study_errors
+from heapwright.study.study_bound import bound_after
 from heapwright.study.view import (
     Confirmation,
     Dropped,

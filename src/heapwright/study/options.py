@@ -131,11 +131,13 @@ def parse_budget(text: str) -> tuple[int, float]:
 def conflicts(stored: Options, given: dict[str, Any]) -> list[str]:
     """The options of this command that contradict those of a stored study, as 'seed 1, not 2'."""
     return [
-        f"{name} {_show(getattr(stored, name))}, not {_show(value)}"
+        f"{name.replace('_', '-')} {_show(getattr(stored, name))}, not {_show(value)}"
         for name, value in given.items()
         if name not in EXTENSIBLE and value != getattr(stored, name)
     ]
 
 
 def _show(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

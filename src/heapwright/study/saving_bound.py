@@ -12,30 +12,25 @@ run of each input, `measure.memory_parts.Breakdown`), and the counts of the reco
 Each bound is an upper bound: memory that no reading covers counts as malloc's. Where much of it may be another's, the
 sentence gives no bound on memory, because the number would say nothing about malloc. docs/method.md compares the
 bounds with the gains that exhaustive comparisons found (tools/matters.py).
+
+One assumption is not an upper bound: that the program uses its live blocks in full. A recording cannot see which part
+of a recycled block it uses, because the block's pages are resident from its last use. The sentence states it.
+`study.study_bound` drops it if an allocator saves more.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heapwright.interleaving.configuration import DEFAULT
-from heapwright.interleaving.phases import Phase
-from heapwright.measure.memory_parts import Breakdown, MemoryParts
+from heapwright.measure.memory_parts import MemoryParts
 from heapwright.metrics import show_count
-from heapwright.study.program import program_of
 from heapwright.study.view import SavingBound
-
-if TYPE_CHECKING:
-    from heapwright.interleaving.records import StoredRun
-    from heapwright.study.store import Store
 
 MIN_WORTHWHILE_SHARE = 0.03  # a smaller share is not worth a search
 MAX_UNSURE_SHARE = 0.25  # if more of the peak than this share may not be malloc's, no bound on memory is given
@@ -52,7 +47,6 @@ LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55)
 # in batches, and maps a varying number of library pages around each fault.
 PEAK_JITTER_BYTES = 128 << 10
 CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
-_MIN_TREE_SHARE = 0.5  # share of a tree's memory
 _MAX_BOUND = 0.95  # the sentence leaves out larger bounds, which say nothing; also the largest bound on CPU time
 _CONSISTENT = 1.02  # tolerance: blocks and resident memory are counted separately, the latter in whole pages
 _MAPPED = 1.125  # memory of blocks with their own mappings, over their size: one page in 32 KiB
@@ -95,6 +89,7 @@ class RecordedCounts(msgspec.Struct):
         glibc: whether glibc's malloc served the calls.
         executable: path of the recorded program. alike: number of recorded processes of it.
         threads: largest number of threads of a process that called malloc; 0 in studies of older versions.
+        used: whether the live blocks count as used in full, but for `untouched_bytes`.
     """
 
     events: float
@@ -106,6 +101,7 @@ class RecordedCounts(msgspec.Struct):
     executable: str = ""
     alike: int = 1
     threads: int = 0
+    used: bool = True
 
 
 def _of_busiest(default: DefaultMeasurements, counts: RecordedCounts | None) -> RecordedCounts | None:
@@ -149,13 +145,20 @@ def memory_bound(default: DefaultMeasurements, counts: RecordedCounts | None) ->
     if held is None or parts is None or default.peak <= 0:
         return None
     counts = _of_busiest(default, counts)
-    floor = max(0.0, counts.live_bytes - counts.untouched_bytes) if counts is not None else 0.0
+    floor = max(0.0, counts.live_bytes - counts.untouched_bytes) if counts is not None and counts.used else 0.0
     anonymous = default.peak - parts.program - parts.files - parts.stacks
     if floor > _CONSISTENT * anonymous + default.spread + PEAK_JITTER_BYTES:
         floor = 0.0  # more than was ever resident: parts of small blocks were never touched, so nothing is known
     # File pages may come and go beside the heap; the program stays.
     savable = min(held, default.peak - parts.program - parts.stacks - floor)
     return min(1.0, (max(0.0, savable) + default.spread + PEAK_JITTER_BYTES) / default.peak)
+
+
+def assumes_used_blocks(default: DefaultMeasurements, counts: RecordedCounts | None) -> bool:
+    """Whether the bound on memory would be larger if the program left its live blocks untouched."""
+    if counts is None:
+        return False
+    return memory_bound(default, counts) != memory_bound(default, msgspec.structs.replace(counts, used=False))
 
 
 def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> float | None:
@@ -210,6 +213,7 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | No
         processes=default.processes,
         busiest=Path(default.busiest).name if _is_other(default) else "",
         busiest_share=default.busiest_share if parts is not None else None,
+        used_blocks=any(assumes_used_blocks(*one) for one in inputs),
     )
     return dataclasses.replace(bound, sentence=bound_sentence(bound))
 
@@ -236,7 +240,24 @@ def _is_other(default: DefaultMeasurements) -> bool:
 
 
 def bound_sentence(bound: SavingBound) -> str:
-    """The bounds in one sentence; empty if they say nothing."""
+    """The bounds in one sentence, with their scope and assumption; empty if they say nothing."""
+    text = _bare_sentence(bound)
+    if bound.used_blocks and _says_memory_bound(bound):
+        text = f"If the program uses its blocks in full, {_small(text)}"
+    return f"{bound.scope}: {_small(text)}" if text and bound.scope else text
+
+
+def _says_memory_bound(bound: SavingBound) -> bool:
+    """Whether the sentence states `memory_bound`: not if it is unknown, or says nothing, or malloc holds even less."""
+    memory, held = bound.memory_bound, bound.held_share if bound.held_share is not None else 1.0
+    if memory is None or memory >= _MAX_BOUND:
+        return False
+    if memory > MIN_WORTHWHILE_SHARE:
+        return (bound.unsure_share or 0.0) <= MAX_UNSURE_SHARE
+    return held > MIN_WORTHWHILE_SHARE
+
+
+def _bare_sentence(bound: SavingBound) -> str:
     memory, cpu = bound.memory_bound, bound.cpu_bound
     busiest = ""
     if bound.busiest and bound.busiest_share is not None:
@@ -252,7 +273,7 @@ def bound_sentence(bound: SavingBound) -> str:
     elif cpu >= _MAX_BOUND:
         time = ""  # the cap says nothing
     else:
-        time = f"{_at_most(cpu)} of CPU time"
+        time = f"{at_most(cpu)} of CPU time"
     if memory is None:
         known = "" if cpu is None or not time else f"; {time} can be saved" if cpu < 1 else f"; {time}"
         return f"The program ended before its memory could be read, so the possible saving of memory is unknown{known}."
@@ -269,14 +290,14 @@ def bound_sentence(bound: SavingBound) -> str:
         return f"{_capital(time)}{' can be saved' if cpu < 1 else ''}." if time else ""
     if memory > MIN_WORTHWHILE_SHARE:
         if not time:
-            return f"{_capital(_at_most(memory))} of peak memory can be saved{busiest}."
+            return f"{_capital(at_most(memory))} of peak memory can be saved{busiest}."
         if cpu is None or cpu >= 1:
-            return f"{_capital(_at_most(memory))} of peak memory can be saved{busiest}; {time}."
-        return f"{_capital(_at_most(memory))} of peak memory and {time} can be saved{busiest}."
+            return f"{_capital(at_most(memory))} of peak memory can be saved{busiest}; {time}."
+        return f"{_capital(at_most(memory))} of peak memory and {time} can be saved{busiest}."
     held = bound.held_share if bound.held_share is not None else 1.0
-    what = f"malloc holds {_at_most(held)} of this program's peak memory{_rest(bound)}{busiest}"
+    what = f"malloc holds {at_most(held)} of this program's peak memory{_rest(bound)}{busiest}"
     if held > MIN_WORTHWHILE_SHARE:
-        what = f"{_at_most(memory)} of this program's peak memory can be saved{busiest}"
+        what = f"{at_most(memory)} of this program's peak memory can be saved{busiest}"
     if cpu is not None and cpu <= MIN_WORTHWHILE_SHARE:
         return f"{_capital(what)}: malloc can save almost nothing."
     if not time:
@@ -319,7 +340,8 @@ def _percent(share: float) -> str:
     return "less than 1%" if percent < 1 else f"{percent:.0f}%"
 
 
-def _at_most(share: float) -> str:
+def at_most(share: float) -> str:
+    """A bound in words: 'at most 12%' or 'less than 1%'."""
     return _percent(share) if share < 0.01 else f"at most {_percent(share)}"
 
 
@@ -327,117 +349,5 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-# From a study.
-
-
-def bound_of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> SavingBound | None:
-    """The bounds from a study's runs so far; None if nothing is known, or if its settings may not be a malloc's.
-
-    Args:
-        store: the study.
-        runs: the study's runs, if they were read already.
-    """
-    if not searches_malloc(store):
-        return None
-    calibrated = [r for r in (store.runs(Phase.CALIBRATE) if runs is None else runs) if r.phase == Phase.CALIBRATE]
-    by_input: dict[str, list[StoredRun]] = {}
-    for run in calibrated:
-        by_input.setdefault(run.input, []).append(run)
-    recorded: dict[str, dict[str, Any]] = store.meta.recorded
-    tree = bool(store.meta.tree)
-    served = store.config_by_id(1).allocator in (DEFAULT, "glibc") if calibrated else False
-    known = program_of(store)
-    files = (known.executable, known.interpreter) if known is not None else ()
-    own = tuple(file.path for file in files if file is not None)
-    found = {
-        name: (default, recorded_counts_of(recorded.get(name), served))
-        for name, made in by_input.items()
-        if (default := default_of(made, tree, own)) is not None
-    }
-    if len(found) < len(by_input):
-        return None
-    judged = bound_of_inputs(found)
-    if store.meta.runtimes and store.meta.managed.get("reach") == "none":
-        return None  # only the runtime's settings are searched, which these bounds do not limit
-    if judged is not None and store.meta.runtimes:  # a runtime's own settings may save more
-        text = judged.sentence
-        return dataclasses.replace(judged, sentence=f"Malloc's settings alone: {text[:1].lower()}{text[1:]}")
-    return judged
-
-
-def bound_of_inputs(inputs: Mapping[str, tuple[DefaultMeasurements, RecordedCounts | None]]) -> SavingBound | None:
-    """The bounds over the recorded inputs if there are any, else over all; the sentence names the former.
-
-    Args:
-        inputs: input → its measurements, and the counts of its recording; inputs that are held out are not recorded.
-    """
-    recorded = {name: one for name, one in inputs.items() if one[1] is not None}
-    judged = saving_bound(list((recorded or inputs).values()))
-    if judged is None or not recorded or len(recorded) == len(inputs):
-        return judged
-    text, which = judged.sentence, f"recorded input{'' if len(recorded) == 1 else 's'} {', '.join(recorded)}"
-    return dataclasses.replace(judged, sentence=f"On the {which}: {text[:1].lower()}{text[1:]}")
-
-
-def searches_malloc(store: Store) -> bool:
-    """Whether all settings that a study searches are those of a malloc."""
-    spaces: Mapping[str, Any] = store.meta.spaces
-    return bool(spaces) and all(_is_malloc(name) for name in spaces)
-
-
-def _is_malloc(name: str) -> bool:
-    """Whether settings under this name belong to a malloc; a user's own space file may belong to the program."""
-    from heapwright.allocators.peers import known_peers
-    from heapwright.allocators.registry import bundled_file
-
-    return bundled_file(name) is not None or os.sep in name or any(name == spec.name for spec in known_peers())
-
-
-def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> DefaultMeasurements | None:
-    """Measurements of the default on one input. The run whose memory was divided gives memory; other runs give times.
-
-    Args:
-        made: the calibration runs of the input.
-        tree: whether to use proportional memory, for a tree of processes.
-        own: paths of the command's program and of its interpreter.
-    """
-    looked = next((r for r in made if r.extra.get("parts")), None)
-    timed = [r for r in made if r.block > 0 and not r.failure] or list(made)
-    first = looked or timed[0]
-    found = msgspec.convert(first.extra["parts"], Breakdown) if looked is not None else None
-    parts = None if found is None else found.pss if tree else found.rss
-    peak = first.metrics.get("peak_rss_bytes")
-    if peak is None:
-        return None
-    if found is not None and tree:
-        peak = found.pss.total + max(0.0, peak - found.rss.total)
-    peaks = [value for r in made if (value := r.metrics.get("peak_rss_bytes")) is not None]
-    return DefaultMeasurements(
-        spread=max(peaks) - min(peaks),
-        peak=max(peak, parts.total if parts is not None else 0.0),
-        parts=parts,
-        cpu_s=statistics.median(r.metrics.get("cpu_s") or 0.0 for r in timed),
-        sys_s=statistics.median(r.metrics.get("sys_s") or 0.0 for r in timed),
-        threads=max((r.extra.get("threads") or 1) for r in made),
-        processes=found.processes if found is not None else max((r.extra.get("processes") or 1) for r in made),
-        busiest=found.busiest if found is not None else "",
-        busiest_share=found.busiest_pss / found.pss.total if found is not None and found.pss.total else 1.0,
-        own=own,
-    )
-
-
-def busiest_program(run: StoredRun) -> str:
-    """The path of the program that had most of the memory in a run; empty where that is not known, or none had."""
-    if not run.extra.get("parts"):
-        return ""
-    found = msgspec.convert(run.extra["parts"], Breakdown)
-    return found.busiest if found.busiest_pss > _MIN_TREE_SHARE * found.pss.total else ""
-
-
-def recorded_counts_of(recorded: dict[str, Any] | None, served: bool) -> RecordedCounts | None:
-    """The counts of a recording; None if there is none, or if an older version made it without counts."""
-    if recorded is None or "heap" not in recorded:
-        return None
-    more = {"share": recorded.get("share") or 1.0, "executable": recorded.get("executable") or ""}
-    counts = msgspec.convert({**recorded["heap"], **more}, RecordedCounts)
-    return counts if served else msgspec.structs.replace(counts, glibc=False)
+def _small(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -269,6 +269,8 @@ class SavingBound:
         calls: calls of malloc, free and the like. calls_per_cpu_s: calls per second of CPU time.
         threads, processes: largest numbers at once.
         busiest: the program with the most memory, if it is not the command itself. busiest_share: its share.
+        used_blocks: whether `memory_bound` assumes that the program uses its live blocks in full.
+        scope: what the bounds are restricted to, such as some of the inputs; empty if they are of the whole study.
     """
 
     sentence: str
@@ -285,6 +287,8 @@ class SavingBound:
     processes: int
     busiest: str
     busiest_share: float | None
+    used_blocks: bool = False
+    scope: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from heapwright.metrics import METRICS
 if TYPE_CHECKING:
     from heapwright.measure.meter import MeterOptions
     from heapwright.trace.info import Info
-    from heapwright.trace.replay import ReadyTrace, ReplayRun
+    from heapwright.trace.replay import Operations, ReadyTrace, ReplayRun
 
 # Proportional memory of a replay is its resident memory (`ReplayRun.metrics`), so its base would
 # mean nothing.
@@ -31,6 +32,7 @@ PREDICTED: tuple[str, ...] = tuple(
 )
 
 PEAK = "peak_rss_bytes"
+WINDOW = "window"  # the phase that a window of the recorder begins
 # `replay --base` warns of a larger error. The slack is for the recorder, stacks, and readings
 # beside the peak.
 MISSED = 0.03
@@ -55,6 +57,31 @@ class ProgramMeasurement(msgspec.Struct):
     def value(self, metric: str) -> float | None:
         """Returns the median over the runs; None if it was not measured."""
         return (self.summary.get(metric) or {}).get("median")
+
+    def runs_program(self, executable: str) -> bool:
+        """Returns whether the measured command runs this executable; scripts and their interpreters differ."""
+        return bool(self.command) and os.path.realpath(shutil.which(self.command[0]) or self.command[0]) == (
+            os.path.realpath(executable)
+        )
+
+    def slowdown(self, operations: Operations, info: Info) -> float:
+        """Returns how many times the recorded time the measured program took.
+
+        Recorded time has no waits for a processor, but the recorder's own time. An allocator that purges after a time
+        should see the time that the program took when its memory was measured.
+
+        Args:
+            operations: counts of the recording.
+            info: its statistics.
+
+        Returns:
+            1 if the recording may be of something else than a whole run of the command: a part, or one of several
+            processes. A load decides how long a server runs, and workload files may have one.
+        """
+        took, recorded_s = self.value("wall_s"), operations.recorded_s
+        part = operations.sample or operations.cut_short or info.forked or info.synthetic or WINDOW in info.phases
+        whole = not part and self.runs_program(operations.executable)
+        return took / recorded_s if whole and took and recorded_s and not self.inputs else 1.0
 
 
 def read_measured(path: Path) -> ProgramMeasurement:
@@ -84,13 +111,15 @@ def medians(replays: Sequence[ReplayRun]) -> dict[str, float]:
     return {m: statistics.median(found) for m, found in values.items() if found}
 
 
-def replay_as_recorded(ready: ReadyTrace, options: MeterOptions, touch: Any, runs: int) -> list[ReplayRun]:
+def replay_as_recorded(
+    ready: ReadyTrace, options: MeterOptions, touch: Any, runs: int, slowdown: float = 1.0
+) -> list[ReplayRun]:
     """Replays on the recorded malloc with nothing set.
 
     Args:
         ready: the trace.
         options: of the meter, as for the replays to predict from.
-        touch: see `replay_once`.
+        touch, slowdown: see `replay_once`.
         runs: number of replays.
 
     Raises:
@@ -102,7 +131,7 @@ def replay_as_recorded(ready: ReadyTrace, options: MeterOptions, touch: Any, run
     env = environment(get_allocator("glibc"), {}, os.environ)
     if ready.own_malloc:
         env["LD_PRELOAD"] = ":".join(filter(None, [env.get("LD_PRELOAD", ""), ready.own_malloc]))
-    done = [replay_once(ready, options, env, touch) for _ in range(runs)]
+    done = [replay_once(ready, options, env, touch, slowdown=slowdown) for _ in range(runs)]
     for replayed in done:
         if replayed.failure:
             raise HeapwrightError(f"the replay on the recorded malloc failed: {replayed.failure}")

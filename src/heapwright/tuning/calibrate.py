@@ -25,7 +25,7 @@ from heapwright.study.claim import already_zero_text, tree_sentence, unread_tree
 from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
-from heapwright.study.saving_bound import busiest_program
+from heapwright.study.study_bound import busiest_program
 from heapwright.tuning.reachable_allocators import reachable_allocators
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import plan_study

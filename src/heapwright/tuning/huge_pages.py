@@ -2,7 +2,8 @@
 
 A space has dozens of settings, and a short search tries few of them. Huge pages are one setting of which the heap's
 size says whether it may matter. So the search begins with it: under `madvise` with the values that ask for huge pages,
-under `always` with those that forbid them.
+under `always` with those that forbid them. If the user names a method, only the method chooses settings, because
+experiments compare methods.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from heapwright.allocators.huge_pages import thp_state
 from heapwright.allocators.joint import ALLOCATOR, JointSpace
 from heapwright.allocators.space import Point, Space
+from heapwright.study.options import Options
 from heapwright.tuning.session import Session
 
 LARGE_BYTES = 32 << 20  # of peak resident memory: a smaller heap has few TLB misses
@@ -24,7 +26,8 @@ def huge_page_points(session: Session, space: Space) -> list[Point]:
         space: the parameter space, its allocators the best first.
     """
     peaks = [run.metrics.get("peak_rss_bytes") or 0.0 for run in session.calibrated]
-    if max(peaks, default=0.0) < LARGE_BYTES or session.options.search_only:
+    named = session.options.method != Options().method
+    if max(peaks, default=0.0) < LARGE_BYTES or named or session.options.search_only:
         return []
     state = thp_state()
     if not isinstance(space, JointSpace):

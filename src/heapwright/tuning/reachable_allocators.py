@@ -67,7 +67,8 @@ def reachable_allocators(
     if started and found.reach == "none":
         able = ()
     elif found.reach in ("none", "glibc"):
-        preloaded = next((a for a in everyone if a.preload), None)
+        # What a program starts decides, not whether the shell before it loads a library.
+        preloaded = None if started else next((a for a in everyone if a.preload), None)
         if preloaded is not None:
             loaded, why = take_over(store, executor, preloaded, base, workload, budget)
             if loaded is not None:  # by a program that this one starts

@@ -27,7 +27,7 @@ from heapwright.search import pareto
 from heapwright.study import agreement
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
-from heapwright.study.saving_bound import searches_malloc
+from heapwright.study.study_bound import searches_malloc
 from heapwright.trace.record import NoCallsError
 from heapwright.tuning import proxy
 from heapwright.tuning.huge_pages import huge_page_points

@@ -33,7 +33,8 @@ def begin(session: Session, stage: str, settings: Collection[int] = ()) -> None:
     """
     session.phase(stage)
     needs = _needs(session, stage, settings)
-    session.progress.left(_expected(session, needs).total_s)
+    expected = _expected(session, needs)
+    session.progress.left(expected.total_s, expected.total_s - expected.stages.get(stage, 0.0))
     if session.budget.limited and stage in needs:  # not if the user leaves the stage out
         last = len(needs) == 1  # runs may be slower than estimated, and nobody else needs the time
         session.budget.set_limit(session.left_s if last else allot(session.left_s, session.run_s, needs)[stage])

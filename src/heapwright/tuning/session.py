@@ -24,8 +24,8 @@ from heapwright.metrics import METRICS, REPLAYABLE
 from heapwright.study import options as opt
 from heapwright.study.metering import meter_options_of
 from heapwright.study.options import Options
-from heapwright.study.saving_bound import bound_of_study
 from heapwright.study.store import Store
+from heapwright.study.study_bound import bound_of_study
 from heapwright.trace.recordings import Recordings, as_replayed, reference_allocator
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.workload.execute import Executor
