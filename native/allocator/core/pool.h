@@ -99,8 +99,8 @@ struct Pool {
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
 
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
-  // heaps share twice what these may hold, up to kDepotsBytes, because with less they return half
-  // of each burst and take it again (docs/design-notes/bursts.md). While the region purges nothing,
+  // heaps share all of it, or twice as much up to kDepotsBytes, because with less they return half of
+  // each burst and take it again (docs/design-notes/bursts.md). While the region purges nothing,
   // a depot may keep all, because the region would keep free superblocks as well. `free_bytes` of
   // the memory in use are in free blocks of the heap. They do not count, because such a block may
   // be all that keeps its superblock in use. The caller holds the lock.

@@ -115,6 +115,8 @@ class ThreadHeaps {
   static constinit Pool empty_pool_;
   static constinit Heap<C> empty_heap_;
   [[gnu::tls_model("initial-exec")]] static constinit thread_local Heap<C>* current_;
+  // Whether the thread's end has begun, and whether its heap is gone.
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local bool thread_exits_;
   [[gnu::tls_model("initial-exec")]] static constinit thread_local bool thread_exited_;
   static constinit ThreadHeaps* instance_;
   // Memory for the first thread's heap: adopt_first_heap() must work even when the kernel has no
@@ -139,6 +141,8 @@ template <Configuration C>
 constinit Heap<C> ThreadHeaps<C>::empty_heap_{empty_pool_};
 template <Configuration C>
 constinit thread_local Heap<C>* ThreadHeaps<C>::current_ = &empty_heap_;
+template <Configuration C>
+constinit thread_local bool ThreadHeaps<C>::thread_exits_ = false;
 template <Configuration C>
 constinit thread_local bool ThreadHeaps<C>::thread_exited_ = false;
 template <Configuration C>
@@ -216,10 +220,18 @@ void ThreadHeaps<C>::register_handlers() {
                  [] { instance_->after_fork(true); });
 }
 
-// Called by pthread when a thread that has a heap ends.
+// Called by pthread when a thread that has a heap ends. The first time it asks for a further round,
+// because its key is one of the first: destructors of other keys free what their thread had, and
+// would do so in the shared heap.
 template <Configuration C>
 void ThreadHeaps<C>::on_thread_exit(void* pointer) {
   auto* const heap = static_cast<Heap<C>*>(pointer);
+  if (!thread_exits_) {
+    thread_exits_ = true;
+    if (pthread_setspecific(instance_->key_, heap) == 0) {
+      return;
+    }
+  }
   current_ = &empty_heap_;
   thread_exited_ = true;
   heap->on_thread_exit();

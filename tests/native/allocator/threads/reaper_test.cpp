@@ -220,6 +220,35 @@ TEST(ReaperThreads, OthersEmptyTheDepotsOfThreadsThatSleep) {
   expect_empty(none);
 }
 
+// The library's key is one of the first, so its destructor runs before this one. The thread must
+// keep its heap for it: in the shared heap, which takes a lock, the blocks would wait in a batch.
+TEST(ReaperThreads, DestructorsOfKeysFreeIntoTheHeapOfTheirThread) {
+  pthread_key_t key = 0;
+  const auto free_all = [](void* first) {
+    for (void* block = first; block != nullptr;) {
+      void* const next = *static_cast<void**>(block);
+      reaper_free(block);
+      block = next;
+    }
+  };
+  ASSERT_EQ(pthread_key_create(&key, free_all), 0);
+  reaper_statistics before{};
+  reaper_get_statistics(&before);
+  std::thread([key] {
+    void* first = nullptr;
+    for (int i = 0; i < 50; ++i) {
+      auto* const block = static_cast<void**>(reaper_malloc(64));
+      *block = first;
+      first = block;
+    }
+    pthread_setspecific(key, first);
+  }).join();
+  reaper_statistics after{};
+  reaper_get_statistics(&after);
+  EXPECT_EQ(after.live, before.live);
+  pthread_key_delete(key);
+}
+
 TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {
   constexpr int kThreads = 3;
   constexpr std::size_t kEach = 3 * 64 * 1024 / 256;
