@@ -169,8 +169,8 @@ class Heap {
   }
   // Allocates a freed span of the same length, without a lock. Returns nullptr if there is none.
   HEAPWRIGHT_INLINE void* allocate_freed_span(std::size_t bytes);
-  // Finishes a free() where that is short: of a span that the depot takes, of a block without a
-  // batch, or with a full list. Returns false if it has done nothing.
+  // Finishes a free() in the frequent cases: a span that the depot or the region takes, a block
+  // without a batch, a full list. Otherwise does nothing and returns false.
   HEAPWRIGHT_INLINE bool finish_free_fast(FreeResult freed, void* address);
   // Returns the size of a block with a size class; 0: call usable().
   [[nodiscard]] HEAPWRIGHT_INLINE std::size_t class_size(const void* address) const {

@@ -115,7 +115,7 @@ void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
   }
 }
 
-// With `bytes` of no span, superblocks_for() may overflow. Hardened builds have their freed spans in
+// superblocks_for() may overflow above kLargestSpanBytes. Hardened builds keep their freed spans in
 // quarantine.
 template <Configuration C>
 HEAPWRIGHT_INLINE void* Heap<C>::allocate_freed_span(std::size_t bytes) {

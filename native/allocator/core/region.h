@@ -141,7 +141,7 @@ class Region {
   // The same where `free_bytes` of the memory in use are in free blocks: memory in use counts as
   // twice the rest at most. With more than 4 * `keep_bytes` of them, the allowance has no minimum.
   [[nodiscard]] std::size_t allowance_without(std::size_t free_bytes) const {
-    const std::size_t in_use_now = in_use();  // other threads may change what is lent
+    const std::size_t in_use_now = in_use();  // read once: other threads change the lent count
     const std::size_t rest = in_use_now - std::min(free_bytes / kSuperblockBytes, in_use_now);
     const std::size_t counted = std::min(in_use_now, 2 * rest);
     return free_bytes > 4 * settings.keep_bytes ? counted / 4 : allowance_at(counted);

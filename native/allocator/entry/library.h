@@ -140,8 +140,8 @@ class Library {
   HEAPWRIGHT_COLD void finish_free(FreeResult freed, void* address, FreedAs freed_as) {
     free_on_second_path(freed, address, freed_as);
   }
-  // What is still frequent: spans, full lists, blocks without a batch, and all blocks under exgen in a
-  // process with threads.
+  // Handles the other frequent cases: spans, full lists, blocks without a batch, and all blocks under
+  // exgen in a process with threads.
   [[gnu::noinline]] void free_on_second_path(FreeResult freed, void* address, FreedAs freed_as) {
     if (address == nullptr) {
       return;

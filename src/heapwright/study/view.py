@@ -270,7 +270,7 @@ class SavingBound:
         threads, processes: largest numbers at once.
         busiest: the program with the most memory, if it is not the command itself. busiest_share: its share.
         used_blocks: whether `memory_bound` assumes that the program uses its live blocks in full.
-        scope: what the bounds are restricted to, such as some of the inputs; empty if they are of the whole study.
+        scope: the inputs or settings that alone the bounds hold for, in words; empty: the whole study.
     """
 
     sentence: str

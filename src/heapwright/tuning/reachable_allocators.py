@@ -67,7 +67,7 @@ def reachable_allocators(
     if started and found.reach == "none":
         able = ()
     elif found.reach in ("none", "glibc"):
-        # What a program starts decides, not whether the shell before it loads a library.
+        # The started program decides, even if the shell that starts it can load a library.
         preloaded = None if started else next((a for a in everyone if a.preload), None)
         if preloaded is not None:
             loaded, why = take_over(store, executor, preloaded, base, workload, budget)

@@ -42,7 +42,7 @@ TEST_F(DepotSpansTest, TheFastPathTakesOnlyASpanOfTheLength) {
   EXPECT_NE(heap.allocate_freed_span(kSuperblockBytes), nullptr);
 }
 
-// What the fast path of a free does not decide, it leaves alone.
+// In all other cases the fast path changes nothing.
 TEST_F(DepotSpansTest, TheFastPathFreesOnlyWhatTheDepotTakes) {
   void* const block = take(kSuperblockBytes);
   EXPECT_FALSE(heap.finish_free_fast(FreeResult::kNoBatch, block)) << "the depot has not joined yet";
