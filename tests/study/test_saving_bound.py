@@ -336,3 +336,23 @@ def test_an_allocator_that_saves_more_shows_that_blocks_are_not_used_in_full(tmp
     assert bound is not None
     assert bound.memory_bound == pytest.approx(0.9 if ratio < 0.77 else 0.23, abs=0.01)
     assert bound.used_blocks == (ratio >= 0.77)
+
+
+UNTIL = "until this program's allocations are recorded"
+NEVER = "because this program's allocations cannot be recorded"
+
+
+@pytest.mark.parametrize(("reach", "reason"), [("all", UNTIL), ("glibc", NEVER), ("embedded", NEVER)])
+def test_no_recording_is_promised_of_a_program_that_cannot_be_recorded(tmp_path: Path, reach: str, reason: str) -> None:
+    """Regression: of static programs the sentence said 'until this program's allocations are recorded'."""
+    parts = MemoryParts(0, 0, 0, 90 * MIB, 10 * MIB)
+    read = {"parts": msgspec.to_builtins(Breakdown(parts, parts, 1, PROGRAM, 100.0 * MIB)), "threads": 1}
+    metrics: dict[str, float | None] = {"peak_rss_bytes": 100.0 * MIB, "cpu_s": 1.0, "sys_s": 0.1}
+    with open_writable_study(tmp_path / "s.study") as store:
+        config = store.config("default", {}, {}).id
+        store.update(spaces={"glibc": {}}, managed={"runtime": "", "reach": reach, "sentence": ""})
+        run = StoredRun(Phase.CALIBRATE, 0, "default", config, 0.1, "", "", metrics, read)
+        store.add_run(run, "2026-01-01T00:00:00")
+        bound = bound_of_study(store)
+    assert bound is not None
+    assert bound.sentence.replace(",", "").startswith(f"The possible saving is unknown {reason}")

@@ -263,7 +263,10 @@ def _bare_sentence(bound: SavingBound) -> str:
     if bound.busiest and bound.busiest_share is not None:
         busiest = f" ({_percent(bound.busiest_share)} of its memory is {bound.busiest}'s)"
     if cpu is None:
-        time = "the possible saving of CPU time is unknown until the program's allocations are recorded"
+        why = "until the program's allocations are recorded"
+        if not bound.recordable:
+            why = "because the program's allocations cannot be recorded"
+        time = f"the possible saving of CPU time is unknown {why}"
     elif cpu >= 1:
         often = show_count(bound.calls_per_cpu_s or 0.0)
         time = (
@@ -279,14 +282,14 @@ def _bare_sentence(bound: SavingBound) -> str:
         return f"The program ended before its memory could be read, so the possible saving of memory is unknown{known}."
     if memory > MIN_WORTHWHILE_SHARE and (bound.unsure_share or 0.0) > MAX_UNSURE_SHARE:
         if cpu is None:
-            return f"The possible saving is unknown until this program's allocations are recorded{busiest}."
+            return _unknown(bound, busiest)
         if not time:
             return f"Malloc's part of this program's peak memory is unknown{busiest}."
         saved = f"{_capital(time)}{' can be saved' if cpu < 1 else ''}"
         return f"{saved}; malloc's part of this program's peak memory is unknown{busiest}."
     if memory >= _MAX_BOUND:
         if cpu is None:
-            return f"The possible saving is unknown until this program's allocations are recorded{busiest}."
+            return _unknown(bound, busiest)
         return f"{_capital(time)}{' can be saved' if cpu < 1 else ''}." if time else ""
     if memory > MIN_WORTHWHILE_SHARE:
         if not time:
@@ -304,6 +307,13 @@ def _bare_sentence(bound: SavingBound) -> str:
         return f"{_capital(what)}: malloc can save almost no memory; the saving of CPU time has no upper bound."
     saved = " can be saved" if cpu is not None and cpu < 1 else ""
     return f"{_capital(what)}: malloc can save almost no memory; {time}{saved}."
+
+
+def _unknown(bound: SavingBound, busiest: str) -> str:
+    """The sentence where nothing but a recording could bound the saving."""
+    if bound.recordable:
+        return f"The possible saving is unknown until this program's allocations are recorded{busiest}."
+    return f"The possible saving is unknown, because this program's allocations cannot be recorded{busiest}."
 
 
 _HOLDERS = {

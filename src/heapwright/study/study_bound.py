@@ -66,6 +66,8 @@ def bound_of_study(store: Store, runs: Sequence[StoredRun] | None = None) -> Sav
     judged = bound_of_inputs(found)
     if store.meta.runtimes and store.meta.managed.get("reach") == "none":
         return None  # only the runtime's settings are searched, which these bounds do not limit
+    if judged is not None and store.meta.managed.get("reach", "all") != "all":  # static, or with a malloc linked in
+        judged = _stated(dataclasses.replace(judged, recordable=False))
     if judged is not None and store.meta.runtimes:  # a runtime's own settings may save more
         return _restricted(judged, "Malloc's settings alone")
     return judged
@@ -99,6 +101,11 @@ def bound_of_inputs(inputs: Mapping[str, tuple[DefaultMeasurements, RecordedCoun
 def _restricted(bound: SavingBound, to: str) -> SavingBound:
     """The bounds, restricted to a part of the study."""
     bound = dataclasses.replace(bound, scope=f"{to}: {bound.scope[:1].lower()}{bound.scope[1:]}" if bound.scope else to)
+    return _stated(bound)
+
+
+def _stated(bound: SavingBound) -> SavingBound:
+    """The bounds with their sentence."""
     return dataclasses.replace(bound, sentence=bound_sentence(bound))
 
 

@@ -271,6 +271,7 @@ class SavingBound:
         busiest: the program with the most memory, if it is not the command itself. busiest_share: its share.
         used_blocks: whether `memory_bound` assumes that the program uses its live blocks in full.
         scope: the inputs or settings that alone the bounds hold for, in words; empty: the whole study.
+        recordable: whether a recording can see the program's allocations; not those of a static program.
     """
 
     sentence: str
@@ -289,6 +290,7 @@ class SavingBound:
     busiest_share: float | None
     used_blocks: bool = False
     scope: str = ""
+    recordable: bool = True
 
 
 @dataclass(frozen=True)
