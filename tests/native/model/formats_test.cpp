@@ -38,7 +38,7 @@ class Wl : public ::testing::Test {
     return model::judge(events_);
   }
   void exported(const std::vector<Event>& events) {
-    model::VectorSource source(events);
+    trace::VectorSource source(events);
     Exported done;
     std::string error;
     ASSERT_TRUE(write_wl(source, path_, done, error)) << error;

@@ -3,39 +3,22 @@
 
 #include <gtest/gtest.h>
 
-#include <utility>
+#include "../trace/vector_source.h"
 
 namespace heapwright::model {
 namespace {
 
-using trace::Event;
 using trace::Kind;
-
-class Events : public trace::EventSource {
- public:
-  explicit Events(std::vector<Event> events) : events_(std::move(events)) { header_.sample = 1U << 16U; }
-  const trace::Header& header() const override { return header_; }
-  trace::Loss loss() const override { return {}; }
-  bool next(Event& event) override {
-    if (at_ == events_.size()) {
-      return false;
-    }
-    event = events_[at_++];
-    return true;
-  }
-
- private:
-  trace::Header header_;
-  std::vector<Event> events_;
-  std::size_t at_ = 0;
-};
 
 TEST(SampleBlock, TicksThatABlockHasNoRoomForComeInTheNextBlocks) {
   constexpr std::uint64_t kTicks = 9'000'000;
-  Events source({{.kind = Kind::kTicks, .thread = 1, .value = kTicks},
-                 {.kind = Kind::kMalloc, .thread = 1, .object = 0, .size = 24},
-                 {.kind = Kind::kTicks, .thread = 1, .value = 6},
-                 {.kind = Kind::kFree, .thread = 1, .object = 0}});
+  trace::Header header;
+  header.sample = 1U << 16U;
+  trace::VectorSource source({{.kind = Kind::kTicks, .thread = 1, .value = kTicks},
+                              {.kind = Kind::kMalloc, .thread = 1, .object = 0, .size = 24},
+                              {.kind = Kind::kTicks, .thread = 1, .value = 6},
+                              {.kind = Kind::kFree, .thread = 1, .object = 0}},
+                             header);
   SampleBlockReader reader(source);
   std::uint64_t slots = 0;
   std::vector<SampleItem> items;

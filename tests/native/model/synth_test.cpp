@@ -23,7 +23,7 @@ Model fitted(const std::vector<Event>& events, FitOptions options = {}) {
   Model model;
   trace::Loss loss;
   std::string error;
-  EXPECT_TRUE(fit([&] { return std::make_unique<VectorSource>(events); }, options, model, loss, error))
+  EXPECT_TRUE(fit([&] { return std::make_unique<trace::VectorSource>(events); }, options, model, loss, error))
       << error;
   return model;
 }
@@ -154,8 +154,8 @@ TEST(Fit, SaysThatThereIsNothing) {
   Model model;
   trace::Loss loss;
   std::string error;
-  EXPECT_FALSE(
-      fit([] { return std::make_unique<VectorSource>(std::vector<Event>{}); }, {}, model, loss, error));
+  EXPECT_FALSE(fit([] { return std::make_unique<trace::VectorSource>(std::vector<Event>{}); }, {}, model,
+                   loss, error));
   EXPECT_NE(error.find("no allocation"), std::string::npos);
 }
 
@@ -164,7 +164,8 @@ TEST(RandMalloc, KeepsCountsAndMeanLifetimes) {
   RandMallocModel model;
   trace::Loss loss;
   std::string error;
-  ASSERT_TRUE(fit_rand_malloc([&] { return std::make_unique<VectorSource>(events); }, model, loss, error));
+  ASSERT_TRUE(
+      fit_rand_malloc([&] { return std::make_unique<trace::VectorSource>(events); }, model, loss, error));
   model.nanoseconds = 1000;
   const auto source = make_rand_malloc_source(model, 1);
   const Judged found = judge(all_of(*source));

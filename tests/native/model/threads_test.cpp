@@ -90,7 +90,8 @@ Seen made_up(const std::vector<Event>& events, double heap = 1) {
   Model model;
   trace::Loss loss;
   std::string error;
-  EXPECT_TRUE(fit([&] { return std::make_unique<VectorSource>(events); }, {.script = 0}, model, loss, error));
+  EXPECT_TRUE(
+      fit([&] { return std::make_unique<trace::VectorSource>(events); }, {.script = 0}, model, loss, error));
   EXPECT_TRUE(scale(model, heap, 1));
   return watch(all_of(*make_windows_source(std::move(model), 1)));
 }

@@ -1,5 +1,5 @@
-// Makes traces for tests: events in memory as a source, and workloads with phases. It also checks
-// whether a sequence of events is a possible trace.
+// Makes traces for tests: workloads with phases. It also checks whether a sequence of events is a
+// possible trace.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,28 +11,10 @@
 #include <set>
 #include <vector>
 
+#include "../trace/vector_source.h"
 #include "trace/event.h"
 
 namespace heapwright::model {
-
-class VectorSource : public trace::EventSource {
- public:
-  explicit VectorSource(std::vector<trace::Event> events) : events_(std::move(events)) {}
-  const trace::Header& header() const override { return header_; }
-  trace::Loss loss() const override { return {}; }
-  bool next(trace::Event& event) override {
-    if (at_ == events_.size()) {
-      return false;
-    }
-    event = events_[at_++];
-    return true;
-  }
-
- private:
-  std::vector<trace::Event> events_;
-  trace::Header header_;
-  std::size_t at_ = 0;
-};
 
 inline std::vector<trace::Event> all_of(trace::EventSource& source) {
   std::vector<trace::Event> events;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../trace/events.h"
+#include "../trace/vector_source.h"
 #include "ops_model.h"
 
 namespace heapwright::replay {
@@ -24,26 +25,13 @@ namespace {
 using trace::Event;
 using trace::Kind;
 
-class Given : public trace::EventSource {
- public:
-  explicit Given(const std::vector<Event>& events) : events_(events) {}
-  const trace::Header& header() const override { return header_; }
-  bool next(Event& event) override { return at_ < events_.size() && ((event = events_[at_++]), true); }
-  trace::Loss loss() const override { return {}; }
-
- private:
-  const std::vector<Event>& events_;
-  std::size_t at_ = 0;
-  trace::Header header_;
-};
-
 class Expand : public ::testing::Test {
  protected:
   ~Expand() override { (void)std::remove(path_.c_str()); }
   Expanded expand_events(const std::vector<Event>& events) {
     Expanded done;
     std::string error;
-    const auto open = [&events](std::string&) { return std::make_unique<Given>(events); };
+    const auto open = [&events](std::string&) { return std::make_unique<trace::VectorSource>(events); };
     EXPECT_TRUE(expand(open, path_, done, error)) << error;
     return done;
   }

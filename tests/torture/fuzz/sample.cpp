@@ -6,6 +6,7 @@
 // choices.
 #include "trace/sample.h"
 
+#include "../../native/trace/vector_source.h"
 #include "imagine.h"
 #include "judge.h"
 #include "model/fit.h"
@@ -23,29 +24,8 @@ using trace::Event;
 
 constexpr std::size_t kMaxEvents = 100000;  // read of an expanded trace; a rate may stand for any number
 
-// A trace in memory.
-class Events : public trace::EventSource {
- public:
-  Events(std::vector<Event> events, trace::Header header)
-      : events_(std::move(events)), header_(std::move(header)) {}
-  const trace::Header& header() const override { return header_; }
-  trace::Loss loss() const override { return {}; }
-  bool next(Event& event) override {
-    if (at_ == events_.size()) {
-      return false;
-    }
-    event = events_[at_++];
-    return true;
-  }
-
- private:
-  std::vector<Event> events_;
-  trace::Header header_;
-  std::size_t at_ = 0;
-};
-
 std::unique_ptr<trace::EventSource> source_of(const std::vector<Event>& events, const trace::Header& header) {
-  return std::make_unique<Events>(events, header);
+  return std::make_unique<trace::VectorSource>(events, header);
 }
 
 // Expands what may be damaged. No tool relies on a valid order of a damaged trace, so the events
@@ -112,7 +92,7 @@ void sample_valid(fuzz::Input in) {
 
   trace::SampleSource again(source_of(sample, sampled), 2 * rate, seed);
   (void)fuzz::read_all(again, SIZE_MAX, false);
-  Events errors(sample, sampled);
+  trace::VectorSource errors(sample, sampled);
   const auto estimate = model::sample_error(errors);
   PROMISE(estimate.has_value() && estimate->rate == rate && estimate->objects <= events.size());
 
