@@ -56,6 +56,17 @@ class Peaks {
   SplitPeak objects_;
 };
 
+trace::Json to_json(const SampleError& error) {
+  return {{"rate", error.rate},
+          {"objects", error.objects},
+          {"allocations", std::round(error.allocations)},
+          {"allocations_error", std::round(error.allocations_error)},
+          {"allocated_bytes", std::round(error.allocated_bytes)},
+          {"allocated_error", std::round(error.allocated_error)},
+          {"peak_live_bytes", std::round(error.peak_live)},
+          {"peak_live_error", std::round(error.peak_live_error)}};
+}
+
 }  // namespace
 
 std::optional<SampleError> sample_error(trace::EventSource& sample) {
@@ -121,17 +132,6 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
   found.allocated_error = std::sqrt(allocated_variance);
   found.peak_live_error = std::sqrt(std::max(0.0, peak_variance));
   return found;
-}
-
-trace::Json to_json(const SampleError& error) {
-  return {{"rate", error.rate},
-          {"objects", error.objects},
-          {"allocations", std::round(error.allocations)},
-          {"allocations_error", std::round(error.allocations_error)},
-          {"allocated_bytes", std::round(error.allocated_bytes)},
-          {"allocated_error", std::round(error.allocated_error)},
-          {"peak_live_bytes", std::round(error.peak_live)},
-          {"peak_live_error", std::round(error.peak_live_error)}};
 }
 
 void put_estimates(trace::Json& statistics, SampleError error) {

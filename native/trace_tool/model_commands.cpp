@@ -99,22 +99,13 @@ std::string read_all(std::FILE* file) {
   return text;
 }
 
-// The estimates from a sample and their standard errors; nothing for a complete trace.
-std::optional<model::SampleError> estimates(const char* path) {
-  std::string error;
-  const auto source = open_trace(path, error);
-  return source ? model::sample_error(*source) : std::nullopt;
-}
-
-}  // namespace
-
-// info TRACE
-int info_command(Words words) {
-  std::string error;
+// The statistics of a trace. Those of a sample are of the complete trace that it stands for, with
+// the estimates and their standard errors in "sample". Null, and `error` set, if it cannot be read.
+Json statistics_of(const char* path, std::string& error) {
   std::uint64_t rate = 0;
-  const auto source = open_complete(words[0], kSeed, error, &rate);
+  const auto source = open_complete(path, kSeed, error, &rate);
   if (!source) {
-    return fail(error);
+    return {};
   }
   model::Statistics statistics(source->header().page_size, rate);
   Event event;
@@ -122,11 +113,27 @@ int info_command(Words words) {
     statistics.add(event);
   }
   struct stat status{};
-  const auto bytes = ::stat(words[0], &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+  const auto bytes = ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
   Json json = model::to_json(statistics, source->header(), source->loss(), bytes);
   json["sample"] = nullptr;
-  if (const auto found = estimates(words[0])) {
-    model::put_estimates(json, *found);
+  if (rate > 0) {
+    if (const auto sample = open_trace(path, error); sample) {
+      if (const auto found = model::sample_error(*sample)) {
+        model::put_estimates(json, *found);
+      }
+    }
+  }
+  return json;
+}
+
+}  // namespace
+
+// info TRACE
+int info_command(Words words) {
+  std::string error;
+  const Json json = statistics_of(words[0], error);
+  if (json.is_null()) {
+    return fail(error);
   }
   print(json);
   return 0;
@@ -170,8 +177,11 @@ int fit_command(Words words) {
     fitted = model::to_json(found);
   }
   if (rate > 0) {
-    const auto found = estimates(words[0]);
-    fitted["sample"] = found ? model::to_json(*found) : Json();
+    const Json statistics = statistics_of(words[0], error);
+    if (statistics.is_null()) {
+      return fail(error);
+    }
+    fitted["sample"] = statistics["sample"];
   }
   // The path of the program is not part of the model: the caller finds its libraries by it.
   print({{"executable", executable}, {"model", std::move(fitted)}});

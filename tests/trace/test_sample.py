@@ -227,6 +227,15 @@ def test_the_peak_of_a_sample_is_not_the_maximum_of_its_noise(text: str, tmp_pat
     assert max(map(abs, misses)) < 3
 
 
+def test_fit_states_the_errors_that_info_states(tmp_path: Path) -> None:
+    """Regression: `fit` divided the error by an estimate of the peak below mean live bytes."""
+    sample = drawn(parse(tmp_path, replacing(3000, 40000)), 64, 7)
+    assert main(["fit", str(sample), "-o", str(tmp_path / "model.json")]) == 0
+    fitted, info = load_model(tmp_path / "model.json").sample, read_info(sample)[0].sample
+    assert isinstance(fitted, SampleEstimates)
+    assert fitted == info
+
+
 def test_a_burst_stays_a_burst_and_steady_churn_stays_steady(tmp_path: Path) -> None:
     lines = [f"{i * 1024} 0 malloc {i} 100" for i in range(20000)]
     lines += [f"{20000 * 1024} 0 free {i}" for i in range(20000)]
