@@ -150,7 +150,6 @@ class Comparer:
         self._warmed: set[tuple[str, str]] = set()
         self._succeeded: set[tuple[str, str]] = set()  # preloaded library and input of the reference
         self._own_malloc: list[str] = []  # the libraries of the program's own malloc, which glibc's has replaced
-        self._unreached = ""  # why preloaded allocators do not reach the program with most of the memory
         self._deepbind = ""  # a library of the program that keeps the malloc of libc, which crashes the others
 
     def run(self, rounds: int) -> Comparison:
@@ -298,32 +297,28 @@ class Comparer:
         for input_ in self.workload.inputs:
             outcome = self._executor.run(input_, self._environment(self.rows[0]))
             self._judge_outcome(self.rows[0], input_, outcome)
-            self._unreached = self._unreached or self._find_unreached(input_, outcome)
+            self._judge_started_program(input_, outcome)
             walls.append(outcome.run.metrics["wall_s"] or 0.0)
         limit = self.options.timeout or time_limit(walls, self.workload)
         self._executor.options = dataclasses.replace(self.options, timeout=limit)
 
-    def _find_unreached(self, input_: Input, outcome: Outcome) -> str:
-        """Return why preloaded allocators do not reach the program with most of the memory; empty if they may.
+    def _judge_started_program(self, input_: Input, outcome: Outcome) -> None:
+        """Fail the rows whose allocator does not reach the program with most of the memory, which the command starts.
 
-        The rows tell of the command itself. A shell loads an allocator, but a static program that it starts does not.
+        The loader tells of the command itself: a static program that a shell starts does not load any allocator.
         """
-        preloaded = next((row.allocator for row in self.rows if row.allocator.preload and not row.failure), None)
         busiest = outcome.run.parts.main_program if outcome.run.parts is not None else ""
-        own = read_program(self.workload.program(input_))
-        if (
-            preloaded is None
-            or not busiest
-            or (own is not None and os.path.realpath(own.path) == os.path.realpath(busiest))
-        ):
-            return ""
-        obstacle, name = find_obstacle(busiest, preloaded.name, preloaded.preload), Path(busiest).name
-        if obstacle is None:
-            return ""
-        return (
-            f"Most memory of this command is of {name}, which it starts. {obstacle.why}. The rows of preloaded"
-            " allocators differ from the reference by other programs and noise only."
-        )
+        own, started = read_program(self.workload.program(input_)), read_program(busiest) if busiest else None
+        if started is None or started.passes_on or (own and os.path.realpath(own.path) == os.path.realpath(busiest)):
+            return
+        for row in self.rows:
+            allocator = row.allocator
+            obstacle = find_obstacle(busiest, allocator.name, allocator.preload) if allocator.preload else None
+            if obstacle is not None and not row.failure:
+                row.failure = (
+                    f"not loaded into {Path(busiest).name}, which the command starts and which has most of the memory:"
+                    f" {obstacle.reason}"
+                )
 
     def _judge_outcome(self, row: Row, input_: Input, outcome: Outcome, output: bool = True) -> None:
         """Judge an outcome's success and, unless told otherwise, output. A failure of the reference ends it all."""
@@ -415,8 +410,6 @@ class Comparer:
         found: dict[str, None] = {}
         if self._outputs.any_unstable:
             found["The output differs from run to run by itself, so equal output was not required."] = None
-        if self._unreached:
-            found[self._unreached] = None
         if self._deepbind:
             found[f"The program crashes if another malloc is preloaded: {self._deepbind}."] = None
         paths = {os.path.realpath(row.allocator.preload) for row in self.rows if not row.failure}
