@@ -51,6 +51,9 @@ def test_heapwright_knows_every_library_that_the_tool_makes(tool: ModuleType) ->
     known = {soname for spec in known_peers() for soname in spec.sonames}
     assert {*tool.LIBRARIES, "libscudo.so"} <= known
     assert {spec.package for spec in known_peers() if spec.package} == set(tool.DEBIAN)
+    for spec in known_peers():
+        made = {*tool.LIBRARIES, "libscudo.so"} & set(spec.sonames)
+        assert ("make peers" in spec.how_to_get) == bool(made and not spec.package), spec.name
 
 
 def test_a_library_that_does_not_build_costs_one_line_and_not_the_others(

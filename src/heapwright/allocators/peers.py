@@ -37,6 +37,7 @@ class PeerSpec(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     sonames: list[str]
     package: str = ""
+    made: bool = False
     space: str = ""
     hardened: bool = False
     env: dict[str, str] = {}
@@ -45,11 +46,10 @@ class PeerSpec(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def how_to_get(self) -> str:
         """How to install it, or make it known where there is no package of it."""
-        return (
-            f"sudo apt-get install -y {self.package}"
-            if self.package
-            else f"get its library, and set {VARIABLE}={self.name}=PATH"
-        )
+        if self.package:
+            return f"sudo apt-get install -y {self.package}"
+        step = "run 'make peers' in a clone of heapwright, or" if self.made else "get its library, and"
+        return f"{step} set {VARIABLE}={self.name}=PATH"
 
 
 class PeersFile(msgspec.Struct, forbid_unknown_fields=True):
