@@ -184,3 +184,12 @@ def test_a_failed_experiment_without_results_promises_none(heapwright: Heapwrigh
     assert done.status == 1
     assert done.err.startswith("heapwright: count-random-4-1.study: the command fails by itself")
     assert "results" not in done.err
+
+
+def test_a_failure_is_said_once(heapwright: Heapwright) -> None:
+    """Regression: the line about a failed search came again as the error at the end."""
+    (heapwright.folder / "e.toml").write_text(TEXT.replace('["sh", ', '["false", '))
+    done = heapwright("experiment", "e.toml")
+    assert done.status == 1
+    assert done.err.count("count-random-4-1.study") == 1
+    assert "2 searches failed; 2 of the same program and method were left out" in done.err

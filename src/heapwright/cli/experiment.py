@@ -107,7 +107,7 @@ def _run(args: argparse.Namespace, definition: Any, planned_searches: list[Any],
     """Run the searches that are not finished, here or on a cluster."""
     from heapwright.experiment.run import run_searches
 
-    note = (lambda _: None) if args.quiet else say
+    note = None if args.quiet else say
     if not args.cluster:
         run_searches(planned_searches, definition, args.file.parent, folder, note)
         return

@@ -125,7 +125,7 @@ def run_searches_on(
     definition: Definition,
     base: Path,
     folder: Path,
-    note: Callable[[str], None],
+    note: Callable[[str], None] | None,
 ) -> None:
     """Run all searches that are not finished on a cluster.
 
@@ -135,7 +135,7 @@ def run_searches_on(
         definition: the experiment.
         base: the folder of the definition, in which commands run.
         folder: where the studies are.
-        note: receives a line before each search, and messages about workers.
+        note: receives a line before each search, after one that failed, and about workers; None: nothing is shown.
 
     Raises:
         HeapwrightError: a search failed, or there is no usable worker.
@@ -151,9 +151,10 @@ def run_searches_on(
         return
     check_texts(os.environ)
     demands = requirements_of_experiment(definition, base, folder)
-    with WorkerPool(settings, note, kind_of(planned_searches, folder)) as pool, tempfile.TemporaryDirectory() as logs:
+    tell, kind = note or (lambda _: None), kind_of(planned_searches, folder)
+    with WorkerPool(settings, tell, kind) as pool, tempfile.TemporaryDirectory() as logs:
         fit = pool.start(demands.needs, "", os.environ.get("PATH"))
-        note(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
+        tell(f"{fit} worker{'s' * (fit != 1)} at {pool.address} can be used")
 
         def start(search: _RunningSearch) -> subprocess.Popen[str]:
             assert search.member is not None
@@ -162,7 +163,7 @@ def run_searches_on(
             with search.said.open("w") as errors:
                 return start_search(search.planned, definition, base, folder, more, errors)
 
-        _Distribution(pool, demands, todo, start, len(planned_searches), note).run()
+        _Distribution(pool, demands, todo, start, len(planned_searches), tell, Failures(note)).run()
 
 
 class _Distribution:
@@ -175,6 +176,7 @@ class _Distribution:
         start: starts a search on its worker.
         count: number of all searches of the experiment.
         note: receives a line before each search.
+        failures: receives the searches that failed.
     """
 
     def __init__(
@@ -185,11 +187,12 @@ class _Distribution:
         start: Callable[[_RunningSearch], subprocess.Popen[str]],
         count: int,
         note: Callable[[str], None],
+        failures: Failures,
     ) -> None:
         self._pool, self._demands = pool, demands
         self._todo, self._running = deque(todo), list[_RunningSearch]()
         self._start, self._count, self._note = start, count, note
-        self._failures = Failures(note)
+        self._failures = failures
 
     def run(self) -> None:
         """Run all searches.

@@ -125,10 +125,10 @@ class Failures:
     """The searches that failed. The others go on, but not those of the same program and method, which would fail alike.
 
     Args:
-        note: receives a line about each failure.
+        note: receives a line about each failure; None: the error at the end says the first.
     """
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None] | None) -> None:
         self._note = note
         self._found = list[HeapwrightError]()
         self._alike = set[tuple[str, str]]()
@@ -136,7 +136,8 @@ class Failures:
 
     def add(self, planned: PlannedSearch, error: HeapwrightError) -> None:
         """Take note of a failed search."""
-        self._note(error.message)
+        if self._note is not None:
+            self._note(error.message)
         self._found.append(error)
         self._alike.add((planned.program.name, planned.method))
 
@@ -150,15 +151,18 @@ class Failures:
         """Check that no search failed.
 
         Raises:
-            HeapwrightError: some did; the message is that of the first.
+            HeapwrightError: some did; the message is that of the first, or their number if all were noted.
         """
         if not self._found:
             return
         first = self._found[0]
-        others = f"; {len(self._found) - 1} more failed" if len(self._found) > 1 else ""
+        count = len(self._found)
+        message = f"{count} search{'es' * (count > 1)} failed"
+        if self._note is None:
+            message = f"{first.message}; {count - 1} more failed" if count > 1 else first.message
         left = f"; {self._left_out} of the same program and method were left out" if self._left_out else ""
         raise HeapwrightError(
-            f"{first.message}{others}{left}",
+            f"{message}{left}",
             first.hint or "the same command tries the failed searches again",
             status=first.status,
         )
@@ -182,7 +186,7 @@ def run_searches(
     definition: Definition,
     base: Path,
     folder: Path,
-    note: Callable[[str], None],
+    note: Callable[[str], None] | None,
 ) -> None:
     """Run all searches that are not finished, one after another on this machine.
 
@@ -191,7 +195,7 @@ def run_searches(
         definition: the experiment.
         base: the folder of the definition, in which commands run.
         folder: where the studies are.
-        note: receives a line before each search.
+        note: receives a line before each search, and after one that failed; None: nothing is shown.
 
     Raises:
         HeapwrightError: searches failed (`Failures`), or others were made on another kind of machine.
@@ -210,7 +214,8 @@ def run_searches(
     for number, planned in todo:
         if failures.leaves_out(planned):
             continue
-        note(title_of(planned, number, len(planned_searches)))
+        if note is not None:
+            note(title_of(planned, number, len(planned_searches)))
         with start_search(planned, definition, base, folder) as process:
             said = wait_for_verb(process)
         try:
