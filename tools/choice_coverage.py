@@ -2,9 +2,9 @@
 
     .venv/bin/python tools/choice_coverage.py [--studies 2000]
 
-All rows of the confirmation (one pick, and usual advice) have the same true gain of 3 %. Runs vary by 1 %, and all rows
+All rows of the confirmation (one pick, and usual advice) have the same true gain of 3%. Runs vary by 1%, and all rows
 of a block share its run of the default. The study recommends one of the rows by the real `judge_pairs`, `final_picks`
-and `recommended_pick`. An interval of 95 % may lie wholly beyond the true gain in 2.5 % of studies.
+and `recommended_pick`. An interval of 95% may lie wholly beyond the true gain in 2.5% of studies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulates how often the 95 % interval of a confirmation contains the true ratio. Prints Markdown tables.
+"""Simulates how often the 95% interval of a confirmation contains the true ratio. Prints Markdown tables.
 
     .venv/bin/python tools/coverage.py [--studies 4000] [--before]
 
@@ -39,7 +39,7 @@ from heapwright.study.options import CONFIRM_LOOK, Options
 
 Rows = NDArray[np.float64]
 PAIRS = 40
-SLOW = math.log(1.6)  # a slow mode takes 60 % longer
+SLOW = math.log(1.6)  # a slow mode takes 60% longer
 RECORDED = Path(__file__).parents[1] / "tests/study/data/recorded_pairs.csv"
 
 
@@ -72,7 +72,7 @@ def normal(deviation: float) -> Model:
 
 
 def wandering(jump_share: float) -> Model:
-    """Noise of 2 % on a machine whose speed is a random walk of 0.5 % a run, with some jumps of 10 %."""
+    """Noise of 2% on a machine whose speed is a random walk of 0.5% a run, with some jumps of 10%."""
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         shape = studies, 2 * PAIRS
@@ -173,7 +173,7 @@ def outliers(default: float, pick: float, low: float, high: float, deviation: fl
 
 
 def student(freedom: float) -> Model:
-    """Noise of 2 % times Student's t."""
+    """Noise of 2% times Student's t."""
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         shape = studies, PAIRS
@@ -183,7 +183,7 @@ def student(freedom: float) -> Model:
 
 
 def lognormal(sigma: float, both: bool = True) -> Model:
-    """Each run is slowed down by a log-normal share of 2 %; the default's noise may be normal, of 0.5 %."""
+    """Each run is slowed down by a log-normal share of 2%; the default's noise may be normal, of 0.5%."""
 
     def model(rng: np.random.Generator, studies: int) -> Sample:
         shape = studies, PAIRS
@@ -194,51 +194,51 @@ def lognormal(sigma: float, both: bool = True) -> Model:
     return model
 
 
-# For these models the confirmation's 95 % intervals must contain the truth in 93 % of studies.
+# For these models the confirmation's 95% intervals must contain the truth in 93% of studies.
 COVERED: dict[str, Model] = {
-    "normal, 0.5 %": normal(0.005),
-    "normal, 1 %": normal(0.01),
-    "normal, 2 %": normal(0.02),
+    "normal, 0.5%": normal(0.005),
+    "normal, 1%": normal(0.01),
+    "normal, 2%": normal(0.02),
     "slow drift": wandering(0.0),
     "drift and jumps": wandering(0.05),
     "two modes, half of the runs slow": modes(0.5, 0.5),
-    "two modes, 20 % slow": modes(0.2, 0.2),
-    "two modes, 10 % slow": modes(0.1, 0.1),
-    "10 % slow, the pick 40 %": modes(0.1, 0.4),
-    "half slow, the pick 20 %": modes(0.5, 0.2),
+    "two modes, 20% slow": modes(0.2, 0.2),
+    "two modes, 10% slow": modes(0.1, 0.1),
+    "10% slow, the pick 40%": modes(0.1, 0.4),
+    "half slow, the pick 20%": modes(0.5, 0.2),
     "half slow, the pick never": modes(0.5, 0.0),
-    "20 % slow, the pick never": modes(0.2, 0.0),
-    "20 % slow, the pick never; noise 0.3 %": modes(0.2, 0.0, deviation=0.003),
-    "half slow, by 60 %, the pick by 20 %": modes(0.5, 0.5, pick_gap=math.log(1.2)),
+    "20% slow, the pick never": modes(0.2, 0.0),
+    "20% slow, the pick never; noise 0.3%": modes(0.2, 0.0, deviation=0.003),
+    "half slow, by 60%, the pick by 20%": modes(0.5, 0.5, pick_gap=math.log(1.2)),
     "the machine slow for 3 runs, half of the time": machine_modes(0.5, 3),
     "the machine slow for 10 runs, half of the time": machine_modes(0.5, 10),
-    "the machine slow for 10 runs, 20 % of the time": machine_modes(0.2, 10),
-    "the machine slow for 3 runs, by 60 %, the pick by 20 %": machine_modes(0.5, 3, math.log(1.2)),
+    "the machine slow for 10 runs, 20% of the time": machine_modes(0.2, 10),
+    "the machine slow for 3 runs, by 60%, the pick by 20%": machine_modes(0.5, 3, math.log(1.2)),
     "each slow for 3 of its runs, half of the time": own_modes(0.5, 0.5, 3),
     "each slow for 5 of its runs, half of the time": own_modes(0.5, 0.5, 5),
-    "each slow for 3 of its runs, 20 % of the time": own_modes(0.2, 0.2, 3),
+    "each slow for 3 of its runs, 20% of the time": own_modes(0.2, 0.2, 3),
     "slow for 3 of its runs, half of the time, the pick never": own_modes(0.5, 0.0, 3),
-    "5 % outliers, × 1.5 to 5": outliers(0.05, 0.05, 1.5, 5),
-    "5 % outliers, × 1.5 to 5; noise 0.3 %": outliers(0.05, 0.05, 1.5, 5, deviation=0.003),
-    "5 % outliers, × 5": outliers(0.05, 0.05, 5, 5),
+    "5% outliers, × 1.5 to 5": outliers(0.05, 0.05, 1.5, 5),
+    "5% outliers, × 1.5 to 5; noise 0.3%": outliers(0.05, 0.05, 1.5, 5, deviation=0.003),
+    "5% outliers, × 5": outliers(0.05, 0.05, 5, 5),
     "Student's t with 3 degrees": student(3),
     "log-normal, σ = 1": lognormal(1.0),
 }
 # These models give too few independent pairs: the interval contains the truth, or a note says why
 # the runs are unusual.
 NOTED: dict[str, Model] = {
-    "the machine slow for 6 runs, by 60 %, the pick by 20 %": machine_modes(0.5, 6, math.log(1.2)),
-    "the same for 6 runs, 20 % of the time": machine_modes(0.2, 6, math.log(1.2)),
+    "the machine slow for 6 runs, by 60%, the pick by 20%": machine_modes(0.5, 6, math.log(1.2)),
+    "the same for 6 runs, 20% of the time": machine_modes(0.2, 6, math.log(1.2)),
     "slow for 5 of its runs, half of the time, the pick never": own_modes(0.5, 0.0, 5),
-    "slow for 3 of its runs, 20 % of the time, the pick never": own_modes(0.2, 0.0, 3),
-    "the machine slow for 12 runs, by 60 %, the pick by 20 %": machine_modes(0.5, 12, math.log(1.2)),
+    "slow for 3 of its runs, 20% of the time, the pick never": own_modes(0.2, 0.0, 3),
+    "the machine slow for 12 runs, by 60%, the pick by 20%": machine_modes(0.5, 12, math.log(1.2)),
 }
 # For these models coverage stays below: rare events on one side that few pairs contain, and noise
 # skewed on one side.
 LIMITS: dict[str, Model] = {
-    "10 % slow, the pick never": modes(0.1, 0.0),
-    "10 % slow, the pick never; noise 0.3 %": modes(0.1, 0.0, deviation=0.003),
-    "5 % outliers of the pick only": outliers(0.0, 0.05, 1.5, 5),
+    "10% slow, the pick never": modes(0.1, 0.0),
+    "10% slow, the pick never; noise 0.3%": modes(0.1, 0.0, deviation=0.003),
+    "5% outliers of the pick only": outliers(0.0, 0.05, 1.5, 5),
     "log-normal, σ = 0.5, the pick only": lognormal(0.5, both=False),
     "log-normal, σ = 1, the pick only": lognormal(1.0, both=False),
 }
@@ -361,9 +361,9 @@ def line(name: str, model: Model, studies: int, before: bool) -> str:
 
 
 def inputs_line(inputs: int, studies: int) -> str:
-    """Formats a row of the table of several inputs: noise of 2 %, 15 pairs of each input.
+    """Formats a row of the table of several inputs: noise of 2%, 15 pairs of each input.
 
-    The inputs of a study are drawn at random from many, whose true log ratios differ by 3 % (standard deviation).
+    The inputs of a study are drawn at random from many, whose true log ratios differ by 3% (standard deviation).
 
     Args:
         inputs: How many inputs each study has.

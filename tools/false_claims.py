@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/false_claims.py [--studies 2000]
 
-The default and three picks are the same program: run times with 2 % log-normal noise on a machine
-whose speed drifts (a random walk of 0.5 % a run, and jumps of 10 % once in 20 runs). Each method of
+The default and three picks are the same program: run times with 2% log-normal noise on a machine
+whose speed drifts (a random walk of 0.5% a run, and jumps of 10% once in 20 runs). Each method of
 comparison uses the same model.
 """
 

@@ -90,7 +90,7 @@ def markdown(results: dict[str, Any], default: str) -> str:
 
     lines = [
         "| program | calls | peak | program, default | its range over all pairs | base | pairs | equal |"
-        " error: median, 95 %, worst | worst of all | rank |"
+        " error: median, 95%, worst | worst of all | rank |"
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|---|---|")
     everything: dict[str, list[float]] = {peak: [] for peak in PEAKS}
@@ -121,7 +121,7 @@ def markdown(results: dict[str, Any], default: str) -> str:
                 f"{rank:.2f}" if rank is not None else "n/a",
             ]
             lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "| over all | pairs | equal | median error | 95 % | worst |", "|---|---|---|---|---|---|"]
+    lines += ["", "| over all | pairs | equal | median error | 95% | worst |", "|---|---|---|---|---|---|"]
     for peak, sizes in everything.items():
         told = f"{statistics.median(sizes):.3%} | {percentile(sizes, 0.95):.2%} | {max(sizes):.2%}"
         lines.append(f"| {METRICS[peak].label} | {len(sizes)} | {equal[peak]} | {told} |")

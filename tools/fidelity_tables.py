@@ -107,7 +107,7 @@ def groups(measured: dict[str, Any], latest: Set[str], default: str) -> list[str
         "several threads": several,
         "added after the replayer was made": measured.keys() & latest,
     }
-    lines = ["| programs | number | peak RSS: median error, 95 % | mean RSS: median error, 95 % |", "|---|---|---|---|"]
+    lines = ["| programs | number | peak RSS: median error, 95% | mean RSS: median error, 95% |", "|---|---|---|---|"]
     for kind, names in kinds.items():
         cells = [kind, str(len(names))]
         for metric in MEMORY:
@@ -122,7 +122,7 @@ def markdown(measured: dict[str, Any], latest: Set[str], default: str) -> str:
     results = {name: summarised(result) for name, result in measured.items()}
     lines = [
         "| program | threads | calls | trace, B/event | "
-        + " | ".join(f"{label}: median, 95 %, worst error, rank" for label in MEMORY.values())
+        + " | ".join(f"{label}: median, 95%, worst error, rank" for label in MEMORY.values())
         + " | CPU rank | replay's CPU |"
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
@@ -145,7 +145,7 @@ def markdown(measured: dict[str, Any], latest: Set[str], default: str) -> str:
         lines.append("| " + " | ".join([*cells, f"{rank:.2f}" if rank is not None else "n/a", f"{share:.0%}"]) + " |")
     lines.append("")
     lines.append(
-        "| over all | pairs | median error | 95 % | rank of all changes | of those above noise | median of ranks |"
+        "| over all | pairs | median error | 95% | rank of all changes | of those above noise | median of ranks |"
     )
     lines.append("|---|---|---|---|---|---|---|")
     for metric, label in (*MEMORY.items(), ("cpu_s", "CPU time")):

@@ -4,7 +4,7 @@
 
 The real sweep (tuning/landscape.py) of 21 points runs each point once, on simulated machines. The last
 columns are for planted landscapes on the same machines, with one and with three runs of each point:
-a cliff (the upper half of the points costs 20 % more) and a valley (up to 35 %). They show in how
+a cliff (the upper half of the points costs 20% more) and a valley (up to 35%). They show in how
 many of them the sweep finds that points differ, and in how many it finds a best point.
 """
 
@@ -25,7 +25,7 @@ from tests.study.flat import COURSES, is_flat, sweep
 
 
 def cliff(settings: Settings, _input: str) -> Mapping[str, float]:
-    """A cliff: the upper half costs 20 % more than the lower; the default is in the upper half."""
+    """A cliff: the upper half costs 20% more than the lower; the default is in the upper half."""
     return {"cpu_s": 1.0 if float(settings.get("size", 1 << 20)) < 1000 else 1.2}
 
 

@@ -222,7 +222,7 @@ def table(totals: Mapping[str, Total]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for name, one in totals.items():
         share = (
-            "" if not one.lines else f"{one.covered:,} of {one.lines:,} ({100 * (one.covered or 0) / one.lines:.0f} %)"
+            "" if not one.lines else f"{one.covered:,} of {one.lines:,} ({100 * (one.covered or 0) / one.lines:.0f}%)"
         )
         yield f"| {name} | {one.seconds:.0f} | {one.executions:,} | {one.edges:,} | {share} | {one.findings} |"
     runs = sum(one.executions for one in totals.values())

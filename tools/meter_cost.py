@@ -8,7 +8,7 @@ metered with and without it. It then also prints the ratio of the CPU time that 
 for the program itself.
 
 Both sides are timed from outside, so the meter's start and end and its CPU time are part of its
-cost. The tool prints the median of the pairs' ratios with the 95 % bootstrap interval of that
+cost. The tool prints the median of the pairs' ratios with the 95% bootstrap interval of that
 median.
 """
 

@@ -125,7 +125,7 @@ def confirm(file: Path, folder: Path, jobs: int = 1) -> list[list[str]]:
     """
     definition = load_definition(file)
     against = definition.against
-    rows = [["program", "method", "searches", "replays predict", "Massif says", "below −0.5 %", "A12", "p", "best"]]
+    rows = [["program", "method", "searches", "replays predict", "Massif says", "below −0.5%", "A12", "p", "best"]]
     planned_searches = [planned for planned in expand_searches(definition) if is_done(folder / planned.file)]
     names = [p.name for p in definition.program if any(c.program.name == p.name for c in planned_searches)]
     for name, workload in workloads(file.parent / Path(definition.program[0].traces[0]).parent / "inputs", names):

@@ -163,7 +163,7 @@ def coverage(results: dict[str, Any]) -> list[str]:
         change = "settings" if same else "another malloc"
         largest, median = (100 * math.expm1(f(pooled)) for f in (max, statistics.median))
         covered = f"{inside} of {len(pooled)}" if len(sizes) > 1 else "n/a"
-        counts = f"{len(sizes)} | {len(pooled)} | {median:.1f} % | {largest:.1f} % | {covered}"
+        counts = f"{len(sizes)} | {len(pooled)} | {median:.1f}% | {largest:.1f}% | {covered}"
         lines.append(f"| {kind} | {whose} | {change} | {counts} |")
     return [*lines, ""]
 
@@ -175,7 +175,7 @@ def misfits(results: dict[str, Any]) -> list[str]:
         "|---|--:|---|--:|--:|--:|",
     ]
     for name, result in results.items():
-        found = ["n/a" if result[kind]["misfit"] is None else f"{100 * result[kind]['misfit']:.1f} %" for kind in KINDS]
+        found = ["n/a" if result[kind]["misfit"] is None else f"{100 * result[kind]['misfit']:.1f}%" for kind in KINDS]
         whole, sample = result["complete"], result["sample"]
         forked = "yes" if whole["forked"] else "no"
         found = [

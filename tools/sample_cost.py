@@ -3,7 +3,7 @@
     .venv/bin/python tools/sample_cost.py [-n PAIRS] [--sample N] [--max-cost PERCENT] > cost.md
 
 CPU is the user and system time of the program, from wait4; of redis-server that of its INFO command after a fixed
-load. The runs of a pair follow each other, in alternating order. The median of the ratios has a 95 % interval from
+load. The runs of a pair follow each other, in alternating order. The median of the ratios has a 95% interval from
 order statistics (binomial). Where Valgrind is installed, the tool also counts the instructions that a pair of malloc
 and free takes more, and simulates how many more data accesses of a program miss a cache of 1 MiB, such as an L2.
 """
@@ -62,7 +62,7 @@ def redis_cpu(folder: Path, env: Mapping[str, str]) -> float:
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
-    """A 95 % interval of the median of ratios, from order statistics."""
+    """A 95% interval of the median of ratios, from order statistics."""
     ordered = sorted(ratios)
     low = int(binom.ppf(0.025, len(ordered), 0.5))
     return ordered[max(0, low - 1)], ordered[min(len(ordered) - 1, len(ordered) - low)]
@@ -107,7 +107,7 @@ def main() -> None:
         }
         if shutil.which("redis-server"):
             runs["redis-server"] = lambda env: redis_cpu(folder, env)
-        print("| program | CPU without | median ratio, 95 % | pairs | sample left |\n|---|---|---|---|---|")
+        print("| program | CPU without | median ratio, 95% | pairs | sample left |\n|---|---|---|---|---|")
         for title, run in runs.items():
             ratios, seconds = [], []
             for pair in range(args.n):

@@ -137,12 +137,12 @@ def program_errors(result: dict[str, Any], name: str, metric: str) -> dict[str, 
 
 
 def summary(sizes: list[float]) -> str:
-    """Formats the median, the 95th percentile and the largest of absolute errors, and how many are within 5 %."""
+    """Formats the median, the 95th percentile and the largest of absolute errors, and how many are within 5%."""
     if not sizes:
         return "n/a | n/a | n/a | n/a"
     middle, largest, within = spread(sizes).split(" | ")
     high = fidelity.percentile([abs(s) for s in sizes], 0.95)
-    return f"{middle} | {100 * high:.1f} % | {largest} | {within}"
+    return f"{middle} | {100 * high:.1f}% | {largest} | {within}"
 
 
 def table(results: dict[str, Any], rate: int) -> str:
@@ -159,10 +159,10 @@ def table(results: dict[str, Any], rate: int) -> str:
     for name, r in results.items():
         samples = [k for k in r["live"] if k.startswith("sample")]
         off = ", ".join(f"{100 * (r['live'][k] / r['live']['trace'] - 1):+.1f}" for k in samples)
-        stated = f"± {100 * r['error']:.1f} %" if r["error"] is not None else "n/a"
+        stated = f"± {100 * r['error']:.1f}%" if r["error"] is not None else "n/a"
         share = r["bytes"]["sample 0"] / r["bytes"]["trace"]
         lines.append(
-            f"| {name} | {r['events']['trace']:,} | {r['live']['trace'] / 2**20:.1f} MiB | {share:.1%} | {off} % "
+            f"| {name} | {r['events']['trace']:,} | {r['live']['trace'] / 2**20:.1f} MiB | {share:.1%} | {off}% "
             f"| {stated} |"
         )
     for metric, label in MEMORY.items():
@@ -170,9 +170,9 @@ def table(results: dict[str, Any], rate: int) -> str:
         names = list(next(iter(results.values()))["replays"]["trace"])
         lines += [f"| program | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
         for name, r in results.items():
-            cells = [f"{100 * e:+.1f} %" for e in errors(r, "sample 0", metric).values()]
+            cells = [f"{100 * e:+.1f}%" for e in errors(r, "sample 0", metric).values()]
             lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "| relative to the replay of the recording | median error | 95 % | largest | within 5 % |"]
+    lines += ["", "| relative to the replay of the recording | median error | 95% | largest | within 5% |"]
     lines.append("|---|--:|--:|--:|--:|")
     for metric, label in MEMORY.items():
         every = [
@@ -190,7 +190,7 @@ def table(results: dict[str, Any], rate: int) -> str:
     ]
     model = [e for r in results.values() for m in MEMORY for e in errors(r, "model", m).values()]
     lines += [f"| all, samples | {summary(every)} |", f"| all, model of a sample | {summary(model)} |"]
-    lines += ["", "| relative to the program itself | median error | 95 % | largest | within 5 % |"]
+    lines += ["", "| relative to the program itself | median error | 95% | largest | within 5% |"]
     lines.append("|---|--:|--:|--:|--:|")
     for kind, label in (("trace", "whole recording"), ("sample 0", "sample"), ("model", "model of a sample")):
         for metric in MEMORY:

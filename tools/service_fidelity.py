@@ -14,7 +14,7 @@ The rank is over all allocators and settings, the recorded one included. Spearma
 own runs cannot tell apart as if they had an order. So Goodman and Kruskal's gamma is given too: of the pairs in which
 every run of the program under one setting is below every run under the other, the share that the replay has in the
 same order, less the share in the opposite order. Two equal settings pass this test in one of 35 cases with four runs.
-Pairs whose medians differ by less than 1 % do not count: no user cares for their order.
+Pairs whose medians differ by less than 1% do not count: no user cares for their order.
 
     .venv/bin/python tools/service_fidelity.py --json out/services.json --markdown docs/results/services-tables.md
 """
@@ -229,8 +229,8 @@ def table(results: dict[str, Any], configs: list[str]) -> str:
         high = fidelity.percentile([abs(e) for e in sizes], 0.95)
         lines += [
             "",
-            f"Errors of {metric} memory: median {100 * statistics.median(map(abs, sizes)):.1f} %, 95th percentile"
-            f" {100 * high:.1f} %, largest {100 * max(map(abs, sizes)):.1f} %; {within} of {len(sizes)} within 10 %.",
+            f"Errors of {metric} memory: median {100 * statistics.median(map(abs, sizes)):.1f}%, 95th percentile"
+            f" {100 * high:.1f}%, largest {100 * max(map(abs, sizes)):.1f}%; {within} of {len(sizes)} within 10%.",
             "",
         ]
     return "\n".join(lines)

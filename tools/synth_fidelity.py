@@ -90,10 +90,10 @@ def error(result: dict[str, Any], kind: str, allocator: str, metric: str) -> flo
 
 
 def spread(values: list[float]) -> str:
-    """Formats the median and the largest absolute error, and how many are within 5 %."""
+    """Formats the median and the largest absolute error, and how many are within 5%."""
     sizes = sorted(abs(v) for v in values)
     within = sum(v <= 0.05 for v in sizes)
-    return f"{100 * statistics.median(sizes):.1f} % | {100 * sizes[-1]:.1f} % | {within} of {len(sizes)}"
+    return f"{100 * statistics.median(sizes):.1f}% | {100 * sizes[-1]:.1f}% | {within} of {len(sizes)}"
 
 
 def table(results: dict[str, Any], allocators: list[str]) -> str:
@@ -101,7 +101,7 @@ def table(results: dict[str, Any], allocators: list[str]) -> str:
     lines = ["| program | events | model | peak live | windows | rand-malloc |", "|---|--:|--:|--:|--:|--:|"]
     for name, r in results.items():
         live = r["live"]
-        off = [f"{100 * (live[k] / live['trace'] - 1):+.2f} %" for k in KINDS]
+        off = [f"{100 * (live[k] / live['trace'] - 1):+.2f}%" for k in KINDS]
         size = f"{r['model_bytes']['windows'] / 1000:.0f} kB"
         lines.append(
             f"| {name} | {r['events']['trace']:,} | {size} | {live['trace'] / 2**20:.1f} MiB | {' | '.join(off)} |"
@@ -111,9 +111,9 @@ def table(results: dict[str, Any], allocators: list[str]) -> str:
             lines += ["", f"{label} of the {kind} model's replay, relative to that of the trace:", ""]
             lines += [f"| program | {' | '.join(allocators)} |", "|---|" + "--:|" * len(allocators)]
             for name, r in results.items():
-                cells = [f"{100 * error(r, kind, a, metric):+.1f} %" for a in allocators]
+                cells = [f"{100 * error(r, kind, a, metric):+.1f}%" for a in allocators]
                 lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "| | median error | largest | within 5 % |", "|---|--:|--:|--:|"]
+    lines += ["", "| | median error | largest | within 5% |", "|---|--:|--:|--:|"]
     for metric, label in MEMORY.items():
         for kind in KINDS:
             errors = [error(r, kind, a, metric) for r in results.values() for a in allocators]

@@ -3,6 +3,7 @@
 - Plain English: at most `MAX_CLAUSES` places with a question word and a verb, often a clause in place of a noun.
 - Size: no source file or page above `MAX_LINES` lines.
 - Width: no prose line of a page above `MAX_WIDTH` columns, if it could be broken outside of code.
+- Per cent: no space between a number and its sign in a page ('5%').
 - Docstrings: a public function of the package with more than two parameters names each of them.
 
     tools/text_rules.py           one line for each violation; exit status 1 if there is any
@@ -58,6 +59,14 @@ def wide(path: Path) -> Iterator[str]:
             yield f"{path}:{number}: {len(line)} columns, at most {MAX_WIDTH} are allowed"
 
 
+def spaced_per_cent(path: Path) -> Iterator[str]:
+    """The lines of a Markdown page with a space before a per cent sign, or with the sign on the next line."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        prose = re.sub(r"[*/] ?\d+ % ", "", line)  # not a remainder
+        if re.search(r"(^|[\d}])\s+%([\s.,;:)|]|$)", prose):
+            yield f"{path}:{number}: a space before a per cent sign: {line.strip()}"
+
+
 def undocumented(path: Path) -> Iterator[str]:
     """Public functions in a module whose docstring does not name all of more than two parameters."""
     for function in _public_functions(ast.parse(path.read_text())):
@@ -90,7 +99,7 @@ def main() -> int:
         if "/data/" not in str(path) and (count := len(path.read_text(errors="replace").splitlines())) > MAX_LINES
     ]
     pages = subprocess.run(["git", "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout
-    problems += [line for name in pages.splitlines() for line in wide(Path(name))]
+    problems += [line for name in pages.splitlines() for rule in (wide, spaced_per_cent) for line in rule(Path(name))]
     modules = [path for path in found if path.parts[0] == "src" and path.suffix == ".py"]
     problems += [line for path in modules for line in undocumented(path)]
     if len(places) > MAX_CLAUSES:

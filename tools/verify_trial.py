@@ -205,8 +205,8 @@ def main() -> None:
             really = truth(true, then)
             wrong += really != "borderline" and state["verdict"] not in {really, "undecided"}
             undecided += state["verdict"] == "undecided"
-            was = "; ".join(f"{METRICS[m]} {100 * (c['ratio'] - 1):+.1f} %" for m, c in then.items())
-            now = "; ".join(f"{METRICS[m]} {100 * (true[m] - 1):+.1f} %" for m in then)
+            was = "; ".join(f"{METRICS[m]} {100 * (c['ratio'] - 1):+.1f}%" for m, c in then.items())
+            now = "; ".join(f"{METRICS[m]} {100 * (true[m] - 1):+.1f}%" for m in then)
             ran = "its own" if command == TRIED[name] else command[0]
             cells = (name, ran, was, now, really, state["verdict"], state["pairs"])
             print(f"| {' | '.join(map(str, cells))} |", flush=True)

@@ -2,7 +2,7 @@
 //
 // After "Testing Memory Allocators: ptmalloc2 vs tcmalloc vs hoard vs jemalloc While Trying to
 // Simulate Real-World Loads": slots; each step picks one, and fills it if it is empty and empties
-// it if it is full. Sizes have p ~ 1/size. Slots are picked 80/20: 80 % of the steps meet 20 % of
+// it if it is full. Sizes have p ~ 1/size. Slots are picked 80/20: 80% of the steps meet 20% of
 // the slots, and again within these (F(x) = x^a with a = ln 0.8 / ln 0.2). All of a block is
 // written once after malloc and read once before free. The memory that is live is fixed, and split
 // over the threads.

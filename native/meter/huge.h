@@ -4,8 +4,8 @@
 // process for it: about 7 ms per GiB of 4 KiB pages, and much less for huge pages. So readings have
 // a budget, counted in CPU time of the meter:
 //
-//   regularly               200 times its own cost after each reading: 0.5 % of the wall time
-//   before a process exits  if all readings together then cost at most 1 %. Only back ends that see
+//   regularly               200 times its own cost after each reading: 0.5% of the wall time
+//   before a process exits  if all readings together then cost at most 1%. Only back ends that see
 //                           calls get there
 //
 // The budget allows half a millisecond in addition. Readings that were made for proportional memory

@@ -5,9 +5,9 @@
 // once. The kernel computes it by walking the page tables of each process (about 7 ms per GiB), so
 // readings have a budget, counted in CPU time of the meter:
 //
-//   regularly                  100 times its own cost after each reading: 1 % of the wall time
-//   at a likely new peak       if all readings together then cost at most 1.5 % of the wall time
-//   before such a peak ends    if they then cost at most 2 %: at the entry of exec or of a
+//   regularly                  100 times its own cost after each reading: 1% of the wall time
+//   at a likely new peak       if all readings together then cost at most 1.5% of the wall time
+//   before such a peak ends    if they then cost at most 2%: at the entry of exec or of a
 //                              call that returns memory. Only back ends that see calls can do this
 //   before a process exits     the same, whether a peak is likely or not, because its copies of
 //                              shared pages do not show in the RSS
@@ -17,8 +17,8 @@
 // above the peak known so far; not at a tick that finds a new process, because more may follow.
 //
 // A sampler may have a multiple of the whole budget; then its first reading also comes sooner. A
-// peak is likely if the tree's summed RSS is 2 % above its value at every reading so far, or if RSS
-// less the surplus of the last reading is 2 % above the PSS peak. The surplus is RSS less PSS: the
+// peak is likely if the tree's summed RSS is 2% above its value at every reading so far, or if RSS
+// less the surplus of the last reading is 2% above the PSS peak. The surplus is RSS less PSS: the
 // amount by which a sum of RSS exceeds the memory. RSS less the surplus bounds PSS from above while
 // the processes stay the same, except that copies of shared pages lower the surplus.
 //

@@ -1,7 +1,7 @@
 // Holds for how long memory had which size, in bounded space, and gives quantiles over time.
 //
-// Sizes go into buckets, 256 for each power of two, so a bucket spans at most 0.4 % of its sizes.
-// A bucket keeps its largest size. So a quantile is never below the true one, at most 0.4 % above
+// Sizes go into buckets, 256 for each power of two, so a bucket spans at most 0.4% of its sizes.
+// A bucket keeps its largest size. So a quantile is never below the true one, at most 0.4% above
 // it, and exact if memory is constant.
 #pragma once
 

@@ -209,8 +209,8 @@ void Statistics::keep_at_peak(Reading& kept, const Reading& now, std::uint64_t p
   }
 }
 
-// The reading with malloc's own memory stands for the peak if its resident memory is at least 95 %
-// of the peak's, and its live bytes at least 90 %: those of a reading at the end may be freed.
+// The reading with malloc's own memory stands for the peak if its resident memory is at least 95%
+// of the peak's, and its live bytes at least 90%: those of a reading at the end may be freed.
 const Reading& Statistics::peak_reading() const {
   const auto share = [](std::uint64_t part, std::uint64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<std::uint64_t>(whole, 1));

@@ -152,7 +152,7 @@ class Statistics {
   std::uint64_t peak_rounded = 0;
   std::uint64_t peak_resident = 0;
   // The readings of resident memory with parts: at the peak, at the peak of those with `heap`, the
-  // first and the last. Of the readings within 1 % of a peak, one with many live bytes is kept:
+  // first and the last. Of the readings within 1% of a peak, one with many live bytes is kept:
   // malloc may return nothing until the process ends, so that the highest reading comes after the
   // blocks were freed. The live bytes of a sample vary, and the reading with the most of them would be
   // the one with the largest error. So there `many` are half as many again.

@@ -24,9 +24,9 @@ std::uint64_t units(std::uint64_t ns) {
 }
 
 // Records how much of the resident memory is malloc's, if this is worth its time: at the beginning
-// of a forked child and at the end of the process, and else when resident memory has grown by 2 %
+// of a forked child and at the end of the process, and else when resident memory has grown by 2%
 // since the last time. The pauses between are 200 times as long as the measurements, so that they
-// take at most 0.5 % of the time.
+// take at most 0.5% of the time.
 void put_heap_size(Writer& writer, std::uint64_t resident, bool last) {
   if (std::strncmp(session->header->allocator, "glibc ", 6) != 0) {
     return;

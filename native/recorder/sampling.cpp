@@ -139,7 +139,7 @@ void count_chosen_call(SampleThread& thread) {
     return;
   }
   // docs/results/record.md: a call on a chosen object costs 0.5 to 1.2 µs, with the cache lines
-  // that it displaces; all other calls together cost up to 2 % of a program that does little but
+  // that it displaces; all other calls together cost up to 2% of a program that does little but
   // allocate.
   constexpr std::uint64_t kCallNs = 1200;
   constexpr std::uint64_t kOtherPermille = 20;

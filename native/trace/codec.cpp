@@ -8,7 +8,7 @@ namespace heapwright::trace {
 
 #ifdef HEAPWRIGHT_ZSTD
 namespace {
-constexpr int kLevel = 3;  // 12 gains less than 5 % and takes ten times as long
+constexpr int kLevel = 3;  // 12 gains less than 5% and takes ten times as long
 }  // namespace
 
 Codec compress(std::string_view from, std::string& to) {

@@ -62,7 +62,7 @@ def test_drift_of_the_machine_cancels() -> None:
 
 
 def test_the_interval_of_an_allocator_against_itself_contains_1() -> None:
-    """With artificial noise, about 95 % of the intervals of 400 comparisons contain 1."""
+    """With artificial noise, about 95% of the intervals of 400 comparisons contain 1."""
     rng = random.Random(1)
     covered = 0
     for _ in range(400):

@@ -30,7 +30,7 @@ def test_noise_of_nearly_equal_runs_is_not_zero() -> None:
 
 
 def test_nothing_below_the_resolution_is_a_gain() -> None:
-    """The case of issue 29: -0.02 % in every pair."""
+    """The case of issue 29: -0.02% in every pair."""
     gain = Ratio(0.9998, 0.9997, 0.9999)
     assert verdict(gain, 0.001, 0.0) == "better"
     assert verdict(gain, 0.001, 0.0, resolution=0.0003) == "unproven"

@@ -147,7 +147,7 @@ def test_spells_are_described() -> None:
 
 
 def test_medians_that_differ_from_the_mean_are_explained() -> None:
-    """The default is slow in 21 of 40 runs, the pick in 19. The medians differ by −37 %, pairs by a few per cent."""
+    """The default is slow in 21 of 40 runs, the pick in 19. The medians differ by −37%, pairs by a few per cent."""
     text = noted(two_speeds(40, 21, seed=1), two_speeds(40, 19, seed=2))
     assert "the medians of all runs differ by −3" in text
     assert "the median shows only the largest group of runs, the mean weighs every pair" in text

@@ -29,7 +29,7 @@ ps = st.lists(st.floats(0, 1), max_size=12)
 
 
 def coverage(kind: str, inputs: int = 1, pairs: int = 10, simulations: int = 400) -> float:
-    """The share of simulations in which the 95 % interval contains the true mean log ratio."""
+    """The share of simulations in which the 95% interval contains the true mean log ratio."""
     rng = np.random.default_rng(20240229)
     truth, hits = -0.03, 0
     for _ in range(simulations):
@@ -254,7 +254,7 @@ def test_without_data_harm_is_assumed() -> None:
 def test_harm_has_its_nominal_error_rate() -> None:
     rng = np.random.default_rng(5)
     found = [harm_proven([list(rng.normal(math.log1p(MARGIN), 0.01, 5))], MARGIN) for _ in range(2000)]
-    assert 0.08 <= sum(found) / 2000 <= 0.12  # one-sided 90 %
+    assert 0.08 <= sum(found) / 2000 <= 0.12  # one-sided 90%
 
 
 def test_differences_between_inputs_are_no_noise_of_their_mean() -> None:

@@ -155,7 +155,7 @@ TEST(PssBudget, APeakIsReadAtTheCallThatEndsIt) {
   EXPECT_TRUE(course.at(550, Moment::kReleasing));
   EXPECT_EQ(course.pss.peak(), 550 * kMib);
   EXPECT_GT(course.pss.peak(), before);
-  EXPECT_FALSE(course.at(555, Moment::kReleasing));  // 1 % more is no new peak
+  EXPECT_FALSE(course.at(555, Moment::kReleasing));  // 1% more is no new peak
 }
 
 TEST(PssBudget, TheNextReadingIsForeseenToCostMoreWhereThereIsMoreToRead) {

@@ -64,7 +64,7 @@ def test_the_balanced_one_s_gains_outweigh_its_losses_most_of_all(costs: Costs) 
 
 
 def test_a_small_gain_for_hardly_a_loss_is_balanced() -> None:
-    """As measured with numpy: a third less time costs 1 % more memory, and slightly less time costs 11 %."""
+    """As measured with numpy: a third less time costs 1% more memory, and slightly less time costs 11%."""
     assert balanced([(0.108, -0.43), (0.009, -0.37), (0.0, 0.0)], [0, 1, 2]) == 1
 
 

@@ -23,7 +23,7 @@ def test_two_points_by_hand() -> None:
 
 @pytest.mark.parametrize("other", [(0.998, 1.2), (0.9, 0.803)])
 def test_a_front_that_spans_less_than_a_percent_has_no_slope(other: tuple[float, float]) -> None:
-    """0.2 % less memory for 40 % more time does not show the cost of 1 %."""
+    """0.2% less memory for 40% more time does not show the cost of 1%."""
     found = front_quality([(1.0, 0.8), other], KEYS)
     assert (found.size, found.slope) == (2, None)
 

@@ -34,13 +34,13 @@ SLOW = math.log(1.6)
 
 
 def normal(rng: random.Random) -> Iterator[float]:
-    """Independent noise of 2 %."""
+    """Independent noise of 2%."""
     while True:
         yield rng.gauss(0, 0.02)
 
 
 def drift_and_jumps(rng: random.Random) -> Iterator[float]:
-    """The speed is a random walk of 0.5 % a run, and jumps by 10 % once in 20 runs."""
+    """The speed is a random walk of 0.5% a run, and jumps by 10% once in 20 runs."""
     speed = 0.0
     while True:
         speed += rng.gauss(0, 0.005) + (rng.choice([-0.1, 0.1]) if rng.random() < 0.05 else 0)
@@ -48,7 +48,7 @@ def drift_and_jumps(rng: random.Random) -> Iterator[float]:
 
 
 def modes(share: float, noise: float = 0.02) -> Callable[[random.Random], Iterator[float]]:
-    """Each run is slow, by 60 %, with this probability."""
+    """Each run is slow, by 60%, with this probability."""
 
     def course(rng: random.Random) -> Iterator[float]:
         while True:
@@ -76,33 +76,33 @@ def outliers(rng: random.Random) -> Iterator[float]:
 
 
 def student(rng: random.Random) -> Iterator[float]:
-    """Student's t with 3 degrees of freedom, times 2 %."""
+    """Student's t with 3 degrees of freedom, times 2%."""
     while True:
         yield 0.02 * rng.gauss(0, 1) / math.sqrt(rng.gammavariate(1.5, 2) / 3)
 
 
 def lognormal(rng: random.Random) -> Iterator[float]:
-    """A run is slowed down by a log-normal share of 2 %."""
+    """A run is slowed down by a log-normal share of 2%."""
     while True:
         yield 0.02 * rng.lognormvariate(0, 1)
 
 
 def rare_pages(rng: random.Random) -> Iterator[float]:
-    """As peak memory often is: the same in nearly every run; one in ten has 1 % more."""
+    """As peak memory often is: the same in nearly every run; one in ten has 1% more."""
     while True:
         yield 0.01 * (rng.random() < 0.1)
 
 
 COURSES: dict[str, Callable[[random.Random], Iterator[float]]] = {
-    "normal, 2 %": normal,
+    "normal, 2%": normal,
     "drift and jumps": drift_and_jumps,
     "two modes, half of the runs slow": modes(0.5),
-    "two modes, 20 % slow": modes(0.2),
-    "two modes, 10 % slow": modes(0.1),
-    "two modes, 20 % slow; noise 0.1 %": modes(0.2, 0.001),
+    "two modes, 20% slow": modes(0.2),
+    "two modes, 10% slow": modes(0.1),
+    "two modes, 20% slow; noise 0.1%": modes(0.2, 0.001),
     "slow for 3 runs, half of the time": spells(3),
     "slow for 10 runs, half of the time": spells(10),
-    "5 % outliers, × 1.5 to 5": outliers,
+    "5% outliers, × 1.5 to 5": outliers,
     "Student's t with 3 degrees": student,
     "log-normal, σ = 1": lognormal,
     "equal but for one run in ten": rare_pages,

@@ -69,7 +69,7 @@ def test_few_large_values_are_above_though_most_are_below() -> None:
 
 
 def pairs(slow: int, n: int = 40) -> list[StoredRun]:
-    """The pick is 10 % faster, but the first runs of the default take 60 % longer."""
+    """The pick is 10% faster, but the first runs of the default take 60% longer."""
     runs = []
     for block in range(n):
         wobble = 1 + 0.001 * (block * 7 % 10)
@@ -116,7 +116,7 @@ def test_regular_pairs_settle_and_irregular_ones_go_on() -> None:
 def test_a_program_with_two_speeds_is_measured_to_the_end_and_its_report_says_so(
     tuning: Callable[..., Tuning],
 ) -> None:
-    """Every fifth run of the default takes 60 % longer; the interval would be narrow enough after 15 pairs."""
+    """Every fifth run of the default takes 60% longer; the interval would be narrow enough after 15 pairs."""
     count = itertools.count()
 
     def effect(settings: Settings, _input: str) -> Mapping[str, float]:

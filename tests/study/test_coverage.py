@@ -51,7 +51,7 @@ def test_intervals_with_long_spells_contain_the_truth_or_carry_the_note(name: st
 @pytest.mark.long
 def test_the_earlier_bootstrap_interval_misses_the_truth() -> None:
     """The check can fail: a percentile bootstrap misses the truth in modes that last, and with outliers."""
-    for name in ("each slow for 3 of its runs, half of the time", "5 % outliers, × 5"):
+    for name in ("each slow for 3 of its runs, half of the time", "5% outliers, × 5"):
         sample = tool.COVERED[name](np.random.default_rng(11), STUDIES)
         found = tool.confirmation(sample.pick - sample.default, tool.bootstrap, first=10)
         assert found.covered(sample.truth).mean() < 0.93

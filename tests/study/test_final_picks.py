@@ -55,7 +55,7 @@ def ratios(row: Pick | Reference) -> list[tuple[str, float]]:
 
 
 def test_a_better_estimate_alone_takes_no_name() -> None:
-    """Regression: the luckiest of several equal rows got it, so 6 to 10 % of intervals overstated the gain."""
+    """Regression: the luckiest of several equal rows got it, so 6 to 10% of intervals overstated the gain."""
     worse, better = pick("time", 2, 0.928, 0.889), pick("memory", 3, 0.927, 0.887)
     for noise, chosen in ((0.0001, 3), (0.01, 2)):
         found, _ = final_picks({"memory": better, "time": worse}, {}, AIMS, fresh(worse, better, noise=noise))

@@ -82,7 +82,7 @@ def test_minify_removes_without_a_run_what_the_user_has_set_already(
 
 
 def test_minify_keeps_the_gain_of_a_noisy_program_and_drops_the_rest(tuning: Callable[..., Tuning]) -> None:
-    """Five rounds cannot show a gain of 6 % among runs that vary by 5 %; the confirmation can."""
+    """Five rounds cannot show a gain of 6% among runs that vary by 5%; the confirmation can."""
 
     def effect(settings: Settings, _input: str) -> Mapping[str, float]:
         return {"cpu_s": 0.94} if settings.get("cache") == "0" else {}

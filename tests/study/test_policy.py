@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def confirmed(memory: float, cpu: float, mib: float = 100) -> dict[str, Confirmation]:
-    """Within 1 % nothing is shown to differ, as far as `verdict` says."""
+    """Within 1% nothing is shown to differ, as far as `verdict` says."""
 
     def one(metric: str, ratio: float, default: float) -> Confirmation:
         verdict: Verdict = "better" if ratio < 0.9999 else "worse" if ratio > 1.0001 else "same"
@@ -88,7 +88,7 @@ def changed(metric: str, ratio: float, half: float = 0.005) -> dict[str, Confirm
     ],
 )
 def test_a_limit_of_a_kind_admits_what_costs_nothing(limit: str, metric: str, ratio: float) -> None:
-    """Regression: a throughput 10 % higher, or reserved address space, was beyond the limit."""
+    """Regression: a throughput 10% higher, or reserved address space, was beyond the limit."""
     policy = Policy(limits=parse_limits(limit))
     assert policy.objection(changed(metric, ratio), OBJECTIVES) == ""
     candidate = Candidate(Config(2, "toy", {}, {}), logs={metric: {"a": [math.log(ratio)]}})
@@ -141,7 +141,7 @@ def test_the_search_is_led_away_from_limits() -> None:
 
 
 def test_a_loss_that_is_not_proven_counts_too() -> None:
-    """CPU time is 7 % lower; memory +64 % in every seventh run: a mean of 7 %, which one test of six does not show."""
+    """CPU time is 7% lower; memory +64% in every seventh run: a mean of 7%, which one test of six does not show."""
     memory = Confirmation("peak_rss_bytes", 1.09, 1.022, 1.163, 0.06, 40, "unproven", 1e8, 1e8)
     cpu = Confirmation("cpu_s", 0.93, 0.92, 0.94, 0.001, 40, "better", 1.0, 0.93)
     found = {c.metric: c for c in (memory, cpu)}

@@ -55,11 +55,11 @@ def test_the_table_has_the_figures_of_its_page(row: UsualError) -> None:
         assert (row.median, row.high) == of_complete_traces(row)
     elif row.kind == "sample":
         start = "in which several threads share the heap" if row.threads else "The other programs, without cc1plus"
-        assert f"{row.median} %, 95th percentile {row.high} %" in flat.partition(start)[2][:120]
+        assert f"{row.median}%, 95th percentile {row.high}%" in flat.partition(start)[2][:120]
     else:
         start = "Programs in which several threads do" if row.threads else "Programs in which one thread allocates"
         assert row.within is not None
-        assert f"median {row.median} %, {row.within[0]} of {row.within[1]} within" in flat.partition(start)[2][:120]
+        assert f"median {row.median}%, {row.within[0]} of {row.within[1]} within" in flat.partition(start)[2][:120]
 
 
 def test_the_rank_of_cpu_time_is_that_of_its_page() -> None:
@@ -91,7 +91,7 @@ def test_the_width_of_intervals_is_that_of_its_page() -> None:
     for (kind, threads, same), half in HALF_WIDTHS.items():
         whose = "several threads or processes" if threads else "one thread"
         change = "settings" if same else "another malloc"
-        assert f"| {kind} | {whose} | {change} | {half:g} % |" in text
+        assert f"| {kind} | {whose} | {change} | {half:g}% |" in text
 
 
 def test_the_interval_of_a_prediction_has_the_error_of_its_kind_and_the_misfit() -> None:

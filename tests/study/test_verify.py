@@ -66,7 +66,7 @@ def test_a_predicted_gain_is_proven_by_any_gain_of_memory() -> None:
     assert bounds["cpu_s"] == pytest.approx(0.178, abs=0.001), "half of the gain of memory: ln 0.7 / 2"
     kept = predicted_thresholds(then((0.7, "better"), (1.3, "worse")), OBJECTIVES, 0.005, 0.5)
     assert kept["peak_rss_bytes"] == pytest.approx(-0.178, abs=0.001)
-    assert kept["cpu_s"] == pytest.approx(0.178, abs=0.001), "no more, although the replay's time rose by 30 %"
+    assert kept["cpu_s"] == pytest.approx(0.178, abs=0.001), "no more, although the replay's time rose by 30%"
     time = predicted_thresholds(then((1.0, "same"), (0.6, "better")), OBJECTIVES, 0.005, 0.0)
     assert time["cpu_s"] == pytest.approx(-0.005, abs=0.0001)
     assert time["peak_rss_bytes"] == pytest.approx(0.0198, abs=0.0001)
@@ -81,7 +81,7 @@ def test_all_objectives_must_hold_and_one_can_lose() -> None:
 @pytest.mark.parametrize(("gain", "wrong"), [(-0.30, "lost"), (-0.15, "lost"), (0.0, "holds"), (-0.02, "holds")])
 @pytest.mark.longer
 def test_looking_often_seldom_decides_wrongly(gain: float, wrong: str) -> None:
-    """A claim of −26 %: a gain of 14 % and more holds, one of 2 % and less does not. Runs vary by 5 %."""
+    """A claim of −26%: a gain of 14% and more holds, one of 2% and less does not. Runs vary by 5%."""
     bounds = {"cpu_s": thresholds(then((1.0, "same"), (0.74, "better")), OBJECTIVES, 0.5)["cpu_s"]}
     count, studies = 0, needs.repeats(300, 150)
     for study in range(studies):
@@ -97,7 +97,7 @@ def test_looking_often_seldom_decides_wrongly(gain: float, wrong: str) -> None:
 
 
 def test_each_earlier_verification_halves_the_error() -> None:
-    """Regression: a user could repeat the verification of a prediction until it held, each time with the full 2 %."""
+    """Regression: a user could repeat the verification of a prediction until it held, each time with the full 2%."""
     rng = random.Random(1)
     logs = {"cpu_s": [rng.gauss(-0.10, 0.05) for _ in range(16)]}
     states = [decide(logs, {"cpu_s": -0.05}, 4, earlier)["cpu_s"] for earlier in range(12)]
@@ -113,7 +113,7 @@ def test_any_number_of_earlier_verifications_leaves_an_interval() -> None:
 
 
 def test_tolerated_metrics_take_no_error_rate_from_the_gain() -> None:
-    """Regression: with a limit of memory, seven metrics that are no objectives shared the 2 % with the gain."""
+    """Regression: with a limit of memory, seven metrics that are no objectives shared the 2% with the gain."""
     rng = random.Random(1)
     logs = {"cpu_s": [rng.gauss(-0.10, 0.05) for _ in range(16)]}
     shown = next(
@@ -126,7 +126,7 @@ def test_tolerated_metrics_take_no_error_rate_from_the_gain() -> None:
 
 
 def test_a_wrong_loss_is_as_rare_with_tolerated_metrics() -> None:
-    """A gain at its threshold, and metrics at their limits: each may be lost by chance, all together in 2 %."""
+    """A gain at its threshold, and metrics at their limits: each may be lost by chance, all together in 2%."""
     bounds = dict.fromkeys(["cpu_s", *(f"memory {n}" for n in range(7))], 0.0)
     rng, count = random.Random(1), 0
     for _ in range(400):
@@ -140,7 +140,7 @@ Verify = Callable[..., Verification]
 
 @pytest.fixture
 def check(tuning: Callable[..., Tuning], tmp_path: Path) -> Verify:
-    """Verify a claim (memory unchanged, CPU time −20 %), or a prediction of memory, in a simulated world."""
+    """Verify a claim (memory unchanged, CPU time −20%), or a prediction of memory, in a simulated world."""
 
     def go(world: World, max_s: float = 0.0, predicts: float = 0.0, options: Options | None = None) -> Verification:
         study = tuning(world)

@@ -13,7 +13,7 @@ from .conftest import Heapwright
 
 @pytest.mark.long
 def test_a_requirement_bounds_the_pick(heapwright: Heapwright, program: Callable[..., Path]) -> None:
-    """The largest top_pad leaves 11 % of the mapping calls, but its heap is too large."""
+    """The largest top_pad leaves 11% of the mapping calls, but its heap is too large."""
     words = ["--allocators", "glibc", "--params", "top_pad", "--method", "grid", "--budget", "10", "--pairs", "6:6"]
     words += [
         "--proxy",

@@ -64,7 +64,7 @@ def test_two_names_for_the_default_claim_nothing(
             verdicts = {c["verdict"] for p in found["picks"].values() for c in p["confirmed"].values()}
             assert "better" not in verdicts
             break
-    else:  # 95 % confidence may be wrong once in forty studies, but not twice in a row
+    else:  # 95% confidence may be wrong once in forty studies, but not twice in a row
         pytest.fail(f"claimed a gain where there is none: {claims}")
 
 

@@ -19,7 +19,7 @@ type = "enum"
 values = ["lean", "plain"]
 explain = "The behaviour of the program below."
 """
-# Without MOOD, every fifth run needs 60 % more memory.
+# Without MOOD, every fifth run needs 60% more memory.
 PROGRAM = """
 import os, pathlib
 mood, count = os.environ.get("MOOD"), pathlib.Path("count")

@@ -50,6 +50,14 @@ def test_too_many_clauses_are_reported_with_their_number(tmp_path: Path, name: s
     assert check(tmp_path) == (0, [])
 
 
+@pytest.mark.parametrize("line", ["| 5_% |", "up to 1.2_% of it", "by 0.4\n_%.", "{x}_%"])
+def test_a_space_before_a_per_cent_sign_is_reported(line: str, tmp_path: Path) -> None:
+    write(tmp_path, "docs/page.md", f"{line.replace('_', ' ')}\n`$_ * 7919 % 97`, 5%\n")
+    status, lines = check(tmp_path)
+    assert (status, len(lines)) == (1, 1)
+    assert "a space before a per cent sign" in lines[0]
+
+
 def test_a_long_file_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "native/a.cpp", "//\n" * rules.MAX_LINES)
     write(tmp_path, "tests/data/table.toml", "#\n" * (rules.MAX_LINES + 1))

@@ -34,7 +34,7 @@ class AllocatorResult:
         failure: why it could not be measured; None if it was.
         runs: metric key → value, with `round` and `input`, one dictionary for each run.
         summary: metric key → summary of all runs.
-        ratio: metric key → ratio to the reference with its 95 % interval; NaN ends after one round. A
+        ratio: metric key → ratio to the reference with its 95% interval; NaN ends after one round. A
             metric that is 0 in one run of a round and not in the other has no ratio and is missing.
     """
 
@@ -87,7 +87,7 @@ class Pick:
         env: the variables that apply it.
         claim: one sentence, with intervals; 'In the search: …; not confirmed.' for a pick of a search alone.
         search: metric key → ratio to the default in the search. Luck selected it, so it is optimistic.
-        confirmed: metric key → ratio in fresh pairs with its 95 % interval; empty if nothing was confirmed. A metric
+        confirmed: metric key → ratio in fresh pairs with its 95% interval; empty if nothing was confirmed. A metric
             that is 0 in one run of a pair and not in the other has no ratio and is missing.
         verdict: metric key → 'better', 'worse', 'same' or 'unproven'.
     """

@@ -23,7 +23,7 @@ examples:
   heapwright synth prog.model.json --allocator jemalloc
 
 A sample of a trace (docs/trace-format.md) is expanded first. The model then has standard errors, and fit
-warns if that of the peak of live bytes is above 3 %.
+warns if that of the peak of live bytes is above 3%.
 
 The model holds counts of sizes and lifetimes, no addresses and no contents; docs/synth.md describes it.
 """

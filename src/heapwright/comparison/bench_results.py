@@ -34,7 +34,7 @@ class Cell:
         failure: why the cell does not count and was not run again, or empty.
         runs: round → metrics.
         medians: metric → median over the rounds; None if a round lacks the metric.
-        ratios: metric → ratio to the reference in the same rounds, with its 95 % confidence interval.
+        ratios: metric → ratio to the reference in the same rounds, with its 95% confidence interval.
     """
 
     benchmark: Benchmark
@@ -130,7 +130,7 @@ def ratio_of(cell: Cell, against: Cell, metric: str) -> Ratio | None:
         metric: key of the metric.
 
     Returns:
-        The geometric mean of the ratios with its 95 % confidence interval. None if a round lacks the metric, or has a
+        The geometric mean of the ratios with its 95% confidence interval. None if a round lacks the metric, or has a
         value that is not positive.
     """
     common = [number for number in cell.runs if number in against.runs]

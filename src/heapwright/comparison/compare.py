@@ -58,7 +58,7 @@ class Row:
         failure: why the allocator does not count and was not run any more, or empty.
         runs: (round, input name) → run, without warm-ups.
         summary: metric → summary of all its runs.
-        ratios: metric → ratio to the reference with its 95 % confidence interval; after one round the interval is NaN.
+        ratios: metric → ratio to the reference with its 95% confidence interval; after one round the interval is NaN.
             A metric that is 0 in only one of two runs of a round has no ratio.
         malloc: for the program with nothing changed: its malloc, such as 'libjemalloc.so.2'. Otherwise empty.
     """

@@ -1,6 +1,6 @@
 """Describes in sentences how the runs behind a confirmed ratio are irregular.
 
-A reader who sees '−12.2 %' beside medians that differ by 29 % must learn the reason: the runs fall into groups, some
+A reader who sees '−12.2%' beside medians that differ by 29% must learn the reason: the runs fall into groups, some
 are outliers, or high and low runs come in spells. `irregularities` is empty for regular runs.
 """
 

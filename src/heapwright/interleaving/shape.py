@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 MIN_VALUES = 8  # a sample with fewer values is not tested
 MAX_GROUPS = 4
-SAME = 5e-4  # the least standard deviation assumed (0.05 %): smaller differences make no groups
-SPELL_Z = 1.645  # normal quantile of a one-sided test at 5 %
+SAME = 5e-4  # the least standard deviation assumed (0.05%): smaller differences make no groups
+SPELL_Z = 1.645  # normal quantile of a one-sided test at 5%
 MAX_CORRELATION = 0.8  # a larger estimate is lowered to this
 MIN_INDEPENDENT = 3.0  # smallest effective sample size
 

@@ -61,7 +61,7 @@ def relative_noise(values: Sequence[float]) -> float:
     """Estimate the relative standard deviation of repeated runs robustly.
 
     It is 1.4826 times the median absolute deviation of the logarithms, corrected for few values. That is 0 if more than
-    half of the values are equal; if the others are near them (within 1 %), it is the standard deviation instead. 0 if a
+    half of the values are equal; if the others are near them (within 1%), it is the standard deviation instead. 0 if a
     value is not positive or there is only one.
     """
     array = np.asarray(values, dtype=float)

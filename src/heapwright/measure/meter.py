@@ -35,7 +35,7 @@ from heapwright.platforms import INSIDE
 SERIES_POINTS = 240  # of memory over time, enough for a picture
 CHECKPOINT_S = 60  # how often the report of a bounded run is written while it runs
 _END_GRACE_S = 10
-# With 1,600 to 3,000 stops a second the memory of programs with threads was 4 to 5 % lower
+# With 1,600 to 3,000 stops a second the memory of programs with threads was 4 to 5% lower
 # (docs/meter.md, back ends).
 MANY_STOPS_PER_S = 500
 _PARTS_INTERVAL_MS = 2  # short, so that polling does not miss the peak of a short program

@@ -209,7 +209,7 @@ def comparison_json(comparison: Comparison, command: Sequence[str]) -> dict[str,
 
 
 def plot_comparison(comparison: Comparison, out: Path) -> None:
-    """Draw memory over CPU time as ratios to the reference, with 95 % intervals.
+    """Draw memory over CPU time as ratios to the reference, with 95% intervals.
 
     Raises:
         OSError: `out` cannot be written.

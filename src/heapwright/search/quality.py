@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapwright.search import pareto
 
 REFERENCE = 1.1
-SLOPE_FROM = 0.01  # smallest span (1 %) in every objective for a slope; below it the slope would be noise
+SLOPE_FROM = 0.01  # smallest span (1%) in every objective for a slope; below it the slope would be noise
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FrontQuality:
         default_hypervolume: of the default alone.
         spans: objective → difference of the largest and the smallest ratio on the front.
         slope: change of the second objective per change of the first, between the ends of the front; None without a
-            trade-off, or if the front spans less than 1 % in an objective.
+            trade-off, or if the front spans less than 1% in an objective.
         repeated: whether the ratios come from runs made after the configurations were chosen. If not, they are single
             runs of the search. Luck selects the best of these, so they are optimistic.
     """

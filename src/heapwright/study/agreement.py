@@ -179,7 +179,7 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     Two measurements of one quantity correlate by at most the square root of their reliability, which is the share of
     their variance that is not noise (Spearman, The Proof and Measurement of Association between Two Things, 1904). If
     hardly any variance is signal, and the replays show no differences either, there is nothing to rank. A verdict for
-    or against the replays needs the whole 95 % bound on its side; otherwise the replays are not refuted, no more. For
+    or against the replays needs the whole 95% bound on its side; otherwise the replays are not refuted, no more. For
     the replays speaks only the rank as measured, of at least `_MIN_SHOWN_PAIRS` settings: a correction for much noise
     makes a thin rank large.
     """
@@ -204,7 +204,7 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
 
 
 def _bounds(rank: float, pairs: int) -> tuple[float, float]:
-    """The one-sided 95 % bounds of a rank correlation: Fisher's z, with Fieller's factor for ranks (1957)."""
+    """The one-sided 95% bounds of a rank correlation: Fisher's z, with Fieller's factor for ranks (1957)."""
     z, error = math.atanh(max(-0.999, min(0.999, rank))), 1.645 * 1.03 / (pairs - 3) ** 0.5
     return math.tanh(z - error), math.tanh(z + error)
 

@@ -70,7 +70,7 @@ def pick_claim(
     replays: bool = False,
     earlier_looks: int = 0,
 ) -> str:
-    """One sentence for one pick: every objective with its 95 % interval, the number of pairs, and p.
+    """One sentence for one pick: every objective with its 95% interval, the number of pairs, and p.
 
     Args:
         confirmed: the pick's confirmation, by metric.

@@ -4,10 +4,10 @@ Noise is the difference between runs of one point at different times (`tuning.la
 runs answer three questions:
 
 - Do points differ? The points with the lowest and the highest ratio of the sweep run again, beside each other, in eight
-  blocks or more. Points differ if Wilcoxon's signed-rank test shows it (p below 1 %) and the median difference exceeds
+  blocks or more. Points differ if Wilcoxon's signed-rank test shows it (p below 1%) and the median difference exceeds
   the margin. In a flat landscape the two are equal and their order in a block is random, so each difference is as
   likely positive as negative, for any kind of noise. An F test over all points would mistake one slow run for a point.
-- Is the lowest point better than the default? The tests of a confirmation decide (p again below 1 %), in the same
+- Is the lowest point better than the default? The tests of a confirmation decide (p again below 1%), in the same
   blocks.
 - Is the landscape smooth or rugged? This is asked only if points differ.
 
@@ -265,7 +265,7 @@ def _verdict(
     real = variance - error**2
     corrected = correlation * variance / real if real > 0 else 0.0
     if corrected >= 0.5:
-        if correlation > 1.645 / math.sqrt(len(steps)):  # more than chance makes of so many neighbours: one-sided 5 %
+        if correlation > 1.645 / math.sqrt(len(steps)):  # more than chance makes of so many neighbours: one-sided 5%
             return "smooth" if corrected >= 0.8 else "fairly smooth"
         why = "the noise hides how" if real < variance / 2 else "too few points to tell how"
     elif len(repeats) < 2:

@@ -40,11 +40,11 @@ class FreshComparison:
     """Comparison of two configurations by new, paired runs.
 
     Attributes:
-        ratio: geometric mean, with its 95 % interval.
+        ratio: geometric mean, with its 95% interval.
         median: of the pairs' ratios.
         p: of the two-sided signed-rank test.
         pairs: number of pairs.
-        verdict: as of a confirmation, at 1 %: 'better' is less.
+        verdict: as of a confirmation, at 1%: 'better' is less.
     """
 
     ratio: Ratio

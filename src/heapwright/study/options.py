@@ -55,7 +55,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seed: of every random choice.
         margin: equivalence margin of a ratio (0.005 is half a per cent).
         pairs_min, pairs_max: of the confirmation, for each input. 15 pairs miss a group that one run
-            in five falls into in 3.5 % of studies, 10 pairs in 11 %.
+            in five falls into in 3.5% of studies, 10 pairs in 11%.
         params: only these parameters; empty for all.
         warm_start: studies whose good settings are the first to be tried.
         runtime: search the settings of the program's runtime too.

@@ -1,8 +1,8 @@
 """Decides which trade-offs are good advice: how much a setting must gain, and how much it may cost.
 
-    gain     at least 1 % and 1 MiB of memory, or 1 % of time (or of another count)
+    gain     at least 1% and 1 MiB of memory, or 1% of time (or of another count)
     price    a loss weighs three times a gain; with prices of the user's own, as much as they say
-    limit    no metric may grow beyond its limit (up to 1 % may be noise); only the user sets limits
+    limit    no metric may grow beyond its limit (up to 1% may be noise); only the user sets limits
 
 A setting that is proven but not good advice is shown, and shipped only by its name.
 """

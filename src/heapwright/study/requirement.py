@@ -4,7 +4,7 @@
     METRIC <= 64MiB     at most this value, in the metric's unit; also >=
 
 The search treats a setting as worse that breaks a requirement in the runs so far, so it is not picked. Fresh runs then
-decide: a requirement is met if the whole 95 % interval lies within the bound, not met if it lies wholly beyond, and
+decide: a requirement is met if the whole 95% interval lies within the bound, not met if it lies wholly beyond, and
 otherwise not known. A pick that does not meet one is not recommended.
 """
 
@@ -184,7 +184,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 def _mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of some values (Student's t); None for fewer than two."""
+    """The 95% interval of the mean of some values (Student's t); None for fewer than two."""
     from scipy.special import stdtrit
 
     if len(values) < 2:

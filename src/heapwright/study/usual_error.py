@@ -30,7 +30,7 @@ class UsualError:
         metric: key of the metric; empty for resident memory of all kinds together.
         median: median of the absolute errors, in per cent; for complete traces that of the worst program.
         high: their 95th percentile, in per cent; None if the page has `within` in its place.
-        within: share of the cases that are within 5 %; None if the page has `high`.
+        within: share of the cases that are within 5%; None if the page has `high`.
         against: the figures that the prediction was compared with.
         page: the page that has the figures.
     """
@@ -69,7 +69,7 @@ USUAL: tuple[UsualError, ...] = (
 _NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "samples", "model": "models"}
 
 
-# Half of the 95 % interval of a predicted change of resident memory, in per cent of the program's
+# Half of the 95% interval of a predicted change of resident memory, in per cent of the program's
 # memory: the largest error of any program that was compared (tools/prediction_errors.py). Keys: the
 # kind of the recording; whether the program has several threads or is one of several processes;
 # whether the change is by settings of the malloc that it was recorded on, and not by another
@@ -133,7 +133,7 @@ def error_sentence(recordings: Recordings, metrics: Collection[str] = ()) -> str
 
 
 def half_width(recordings: Recordings, metric: str, same_malloc: bool = False) -> float:
-    """Returns half of the 95 % interval of a predicted change, as a log ratio; 0 for metrics without one.
+    """Returns half of the 95% interval of a predicted change, as a log ratio; 0 for metrics without one.
 
     It is the error of such predictions, and on top of it the misfit of these recordings.
 

@@ -54,7 +54,7 @@ class Confirmation:
     """One metric of one pick, confirmed in fresh interleaved pairs.
 
     Attributes:
-        ratio: geometric mean of pick ÷ default; low and high: its 95 % interval.
+        ratio: geometric mean of pick ÷ default; low and high: its 95% interval.
         p: signed-rank p value, Holm-adjusted over picks × objectives; None for a metric not tested
             (not an objective: shown for information, never a claim).
         pairs: how many pairs.
@@ -98,7 +98,7 @@ class Removal:
     """The effect of removing one setting from a searched configuration, measured in the minify phase.
 
     Attributes:
-        changes: objective → (ratio without the setting ÷ with all, low, high) (95 %); above 1 the setting helps.
+        changes: objective → (ratio without the setting ÷ with all, low, high) (95%); above 1 the setting helps.
         kept: whether the pick still has it.
         failure: why the program fails without it, or empty.
     """

@@ -186,7 +186,7 @@ class ReadyTrace:
         return sum(time * size for time, size in timed) / total if total else report.readings[-1].resident_bytes
 
     def p95_rss(self, report: Report) -> float:
-        """Returns the resident memory of a replay in bytes that the program would not exceed for 95 % of its time."""
+        """Returns the resident memory of a replay in bytes that the program would not exceed for 95% of its time."""
         timed = sorted(self._timed(report), key=lambda one: one[1])
         left = 0.95 * sum(time for time, _ in timed)
         for time, size in timed:

@@ -1,6 +1,6 @@
 """The confirmation: fresh, randomised, interleaved pairs of each pick and the default.
 
-Nothing measured during the search counts here: the best of 200 noisy runs 'wins' 2.75 % where there is nothing
+Nothing measured during the search counts here: the best of 200 noisy runs 'wins' 2.75% where there is nothing
 to win.
 """
 

@@ -2,10 +2,10 @@
 
 A search returns every setting of a good point, useful or not. Two comparisons find the useful ones:
 
-1. Each setting is removed alone. Settings whose removal is not shown (one-sided 98 %) to cost more than the margin in
+1. Each setting is removed alone. Settings whose removal is not shown (one-sided 98%) to cost more than the margin in
    any objective are dropped together.
 2. The smaller configuration is compared with the whole one. The comparison ends when the smaller one is shown to cost
-   something (one-sided 95 % over all objectives), or is likely (80 %) to keep two thirds of each gain that the
+   something (one-sided 95% over all objectives), or is likely (80%) to keep two thirds of each gain that the
    search saw. If twenty rounds or the time do not make it clear, the estimate decides. If it costs too much, settings
    return, the most valuable first.
 
@@ -65,7 +65,7 @@ def minify(
         make_config: makes a configuration from settings.
         inputs: the inputs to run.
         objectives: metric keys.
-        margin: equivalence margin, as a share (0.005 is 0.5 %).
+        margin: equivalence margin, as a share (0.005 is 0.5%).
         noise: by objective, the standard deviation of one log ratio of the default to itself.
         gains: by objective, the log ratio of the default to `config` in the search; at least 0.
         bounded: further metrics that must not grow.

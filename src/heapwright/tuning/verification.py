@@ -23,7 +23,7 @@ class Verification:
         state: the verdict over all objectives.
         states: the verdict on each objective, and on each requirement by its text.
         sentence: the verdict in words, with the intervals of the study and of today.
-        then, now: objective → confirmation in the study and in the fresh pairs (95 % intervals).
+        then, now: objective → confirmation in the study and in the fresh pairs (95% intervals).
         pairs: number of fresh pairs, of all inputs together.
         wall_s: seconds that the verification took.
         failure: why the setting cannot be used any more, or empty.

@@ -293,7 +293,7 @@ TEST(RawReader, UnseenTicksGoToEndedThreadsAndTheRestToTheEnd) {
     raw.other(thread, 100 * thread + 10, Other::kTicks, 2 * 5);
     raw.other(thread, 100 * thread + 10, Other::kThreadEnd, thread);
   }
-  // Of threads with 5 ticks a sample of 1 in 4 has 76 %. So each stands for 1.56 ticks more.
+  // Of threads with 5 ticks a sample of 1 in 4 has 76%. So each stands for 1.56 ticks more.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> ticks;
   const Read read = read_built(raw);
   for (const Event& event : read.events) {
