@@ -228,8 +228,9 @@ class Heap {
   void flush_cache();
   // Sends all batches and collects all remote frees of this heap's superblocks.
   void drain_remote();
-  // An upper bound of the memory that thread cache and depot would keep for the next thread if this
-  // thread ended now; SIZE_MAX: it has done so much that flushing them costs little beside that.
+  // What thread cache and depot would keep for the next thread if this thread ended now, in bytes
+  // (ThreadCache::max_bytes()); SIZE_MAX: it has done so much that flushing them costs little beside
+  // that.
   [[nodiscard]] std::size_t bytes_to_leave() const {
     return C::kSecure || moved_lists_ > kFewLists ? SIZE_MAX : cache_.max_bytes() + depot_.bytes();
   }

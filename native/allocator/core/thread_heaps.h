@@ -11,9 +11,10 @@
 // Left lists. Flushing a heap and filling its lists again takes some 35,000 instructions, perhaps more
 // than all that a thread does for one request. So a thread that did little leaves the lists of its
 // thread cache and its depot as they are, and the next thread begins with them. All left lists
-// together hold at most kMaxLeftBytes, and at most what free superblocks may hold. They are flushed
-// when the process trims, runs out of memory, or counts its memory. A thread that did more flushes its
-// heap, because each of its last freed blocks may be all that keeps a superblock in use.
+// together count at most kMaxLeftBytes (16 KiB at least for each), and at most what free superblocks
+// may hold. They are flushed when the process trims, runs out of memory, or counts its memory. A
+// thread that did more flushes its heap, because each of its last freed blocks may be all that keeps a
+// superblock in use.
 //
 // A thread may still allocate after that, in destructors of other libraries or in libc's thread
 // teardown. Such allocations come from one heap that all ending threads share under a lock, so they
@@ -83,7 +84,7 @@ class ThreadHeaps {
   };
   static constexpr std::uint32_t kMaxHeaps = 1U << 15U;
   static constexpr std::uint32_t kSharedNumber = kMaxHeaps;
-  static constexpr std::size_t kMaxLeftBytes = 8 * 1024 * 1024;
+  static constexpr std::size_t kMaxLeftBytes = 2 * 1024 * 1024;
 
   HEAPWRIGHT_COLD Heap<C>* attach();
   void count_heaps(int change) {

@@ -296,9 +296,8 @@ TEST(ReaperThreads, AThreadThatDidMuchLeavesNoLists) {
 }
 
 TEST(ReaperThreads, LeftListsHoldABoundedAmountOfMemory) {
-  constexpr std::size_t kThreads = 40;
-  constexpr std::size_t kBytes = 4096;
-  constexpr std::size_t kBlocks = 50;
+  constexpr std::size_t kThreads = 300;
+  constexpr std::size_t kMaxLists = 2 * 1024 * 1024 / (16 * 1024);
   std::array<void*, kThreads> last{};
   std::array<void*, kThreads> next{};
   const auto in_all_threads = [&](auto f) {
@@ -314,15 +313,23 @@ TEST(ReaperThreads, LeftListsHoldABoundedAmountOfMemory) {
       thread.join();
     }
   };
-  in_all_threads([&](std::size_t me) { last[me] = use_blocks(kBlocks, kBytes); });
-  in_all_threads([&](std::size_t me) { next[me] = reaper_malloc(kBytes); });
-  const auto left = static_cast<std::size_t>(std::count_if(
-      next.begin(), next.end(), [&](void* block) { return std::ranges::count(last, block) != 0; }));
-  EXPECT_GT(left, 0U);
-  EXPECT_LT(left, kThreads / 2) << "they hold 8 MB together, free superblocks may hold 2 MB";
-  for (void* const block : next) {
-    reaper_free(block);
-  }
+  const auto count_left = [&](int blocks, std::size_t bytes) {
+    reaper_trim();
+    in_all_threads([&](std::size_t me) { last[me] = use_blocks(blocks, bytes); });
+    in_all_threads([&](std::size_t me) { next[me] = reaper_malloc(bytes); });
+    const auto is_left = [&](void* block) { return std::ranges::count(last, block) != 0; };
+    const std::ptrdiff_t left = std::ranges::count_if(next, is_left);
+    for (void* const block : next) {
+      reaper_free(block);
+    }
+    return static_cast<std::size_t>(left);
+  };
+  const std::size_t short_lists = count_left(2, 48);  // one of their blocks keeps 64 KiB in use
+  EXPECT_GT(short_lists, 0U);
+  EXPECT_LE(short_lists, kMaxLists);
+  const std::size_t long_lists = count_left(50, 4096);
+  EXPECT_GT(long_lists, 0U);
+  EXPECT_LE(long_lists, kMaxLists / 4);
 }
 
 TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {
