@@ -225,7 +225,7 @@ class Heap {
   }
   // Returns all cached and quarantined blocks to their superblocks; blocks of other heaps go to
   // batches.
-  void flush_cache();
+  HEAPWRIGHT_COLD void flush_cache();
   // Sends all batches and collects all remote frees of this heap's superblocks.
   void drain_remote();
   // What thread cache and depot would keep for the next thread if this thread ended now, in bytes

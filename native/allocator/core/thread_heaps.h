@@ -97,7 +97,7 @@ class ThreadHeaps {
   Heap<C>* create_heap(std::uint32_t number);
   Heap<C>* construct_heap(void* memory, std::uint32_t number);
   // Whether the lists of an ending thread's heap may stay; if so, counts their bytes.
-  bool may_leave_lists(Heap<C>& heap);
+  HEAPWRIGHT_COLD bool may_leave_lists(Heap<C>& heap);
   // Flushes all lists that ended threads have left.
   HEAPWRIGHT_COLD void flush_left_lists();
   static void push(Heap<C>*& list, Heap<C>* heap) {
