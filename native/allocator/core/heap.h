@@ -69,7 +69,8 @@
 //
 // One thread exit (ThreadHeaps calls on_thread_exit()):
 //   1. The cache, the depot and the lists of blocks freed by others are flushed: all their blocks
-//      return to their superblocks, or to batches, and spans to the region.
+//      return to their superblocks, or to batches, and spans to the region. But the cache and the
+//      lists in the depot of a thread that did little may stay for the next thread (thread_heaps.h).
 //   2. Current superblocks become ordinary ones, so that other threads may reclaim blocks into
 //      them.
 //   3. drain_remote() sends all batches and collects all remote frees.
@@ -224,20 +225,35 @@ class Heap {
   }
   // Returns all cached and quarantined blocks to their superblocks; blocks of other heaps go to
   // batches.
-  void flush_cache();
+  HEAPWRIGHT_COLD void flush_cache();
   // Sends all batches and collects all remote frees of this heap's superblocks.
   void drain_remote();
-  // Flushes everything when the heap's thread ends: see 'One thread exit'.
-  void on_thread_exit() {
-    owned_.freed_by_others().close();
-    flush_cache();
+  // What thread cache and depot would keep for the next thread if this thread ended now, in bytes
+  // (ThreadCache::max_bytes()); SIZE_MAX: it has done so much that flushing them costs little beside
+  // that.
+  [[nodiscard]] std::size_t bytes_to_leave() const {
+    return C::kSecure || moved_lists_ > kFewLists ? SIZE_MAX : cache_.max_bytes() + depot_.bytes();
+  }
+  // Flushes everything when the heap's thread ends; if `leaves_lists`, only spans and blocks that
+  // others have freed: see 'One thread exit'.
+  void on_thread_exit(bool leaves_lists = false) {
+    FreedByOthers<C>& freed = owned_.freed_by_others();
+    freed.close();
+    if (!leaves_lists) {
+      flush_cache();
+    } else {
+      big_.give_spans(depot_.take_all_spans());
+      freed.take_all([this](BlockChain list) { return_list(list); });
+    }
     owned_.on_thread_exit();
     drain_remote();
+    moved_lists_ = 0;
   }
   // Gives all free memory of this heap and of the pool to the kernel; returns whether there was
   // any. `pages`: also the free pages of superblocks that are in use.
   bool trim(bool pages = false) {
     bool any = false;
+    flush_left_lists();
     flush_cache();
     pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
     drain_remote();
@@ -271,6 +287,7 @@ class Heap {
 
   // The next in ThreadHeaps' list of heaps without a thread; ThreadHeaps' lock guards it.
   Heap* next_idle = nullptr;
+  std::size_t left_bytes = 0;  // what ThreadHeaps counts for the lists that an ended thread has left
   // The heap that ThreadHeaps made before this one. It never changes.
   Heap* next_created = nullptr;
 
@@ -300,6 +317,11 @@ class Heap {
   // Checks the list that free() has put `address` on. If the address has no size class (a span, a
   // wrong pointer), its list is list 0; then it frees the span or reports.
   void flush_full_list(void* address);
+  void flush_left_lists() const {
+    if (pool_->flush_left_lists != nullptr) {
+      pool_->flush_left_lists();
+    }
+  }
   bool refill(std::size_t class_number);
   bool take_freed_by_others(std::size_t class_number);
   bool free_without_batch(void* address, Fault& fault, FreedAs freed_as);
@@ -346,6 +368,7 @@ class Heap {
   static constexpr std::uint32_t kSpansPerLook = 64;      // the same, of freed spans
   static constexpr std::uint32_t kMissesPerLook = 64;     // at FreedByOthers
   static constexpr int kMaxHalvings = 8;                  // of a depot at a time
+  static constexpr std::uint32_t kFewLists = 256;         // that a thread has moved, see bytes_to_leave()
   static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
   // Small blocks in random order must not stay in random order for ever, once they fill the
   // processor's second-level cache: then they return to their superblocks, which hand out
@@ -359,6 +382,7 @@ class Heap {
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
   std::uint32_t seen_lists_ = 0;     // that frees have filled, those that stayed in the thread cache included
+  std::uint32_t moved_lists_ = 0;    // these and refills, of the present thread
   std::uint32_t seen_spans_ = 0;     // that were freed
   std::int64_t obtained_spans_ = 0;  // allocated less freed: a thread that only frees keeps none
   std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others

@@ -65,6 +65,7 @@ void Heap<C>::return_idle_memory() {
 // keeps it.
 template <Configuration C>
 void Heap<C>::store_list(std::size_t class_number, BlockChain list) {
+  ++moved_lists_;
   if (++seen_lists_ % kListsPerLook == 0) [[unlikely]] {
     return_idle_memory();
   }

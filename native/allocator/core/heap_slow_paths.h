@@ -67,6 +67,7 @@ void* Heap<C>::allocate_class(std::size_t class_number, std::size_t bytes) {
 // Fills the empty list of a class. Returns false if there is no memory.
 template <Configuration C>
 bool Heap<C>::refill(std::size_t class_number) {
+  ++moved_lists_;
   if (BlockChain list = depot_.pop(class_number); list.first != nullptr) {
     const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));
     obtained_[class_number] += estimated_count(list);
@@ -380,6 +381,7 @@ constexpr void Heap<C>::describe(HeapLayout& layout) const {
 
 template <Configuration C>
 Statistics Heap<C>::statistics() const {
+  flush_left_lists();
   const Pool::Guard guard(*pool_);
   Statistics result = count_memory(*pool_);
   remote_frees_.each([&](const RemoteFreeBatch& batch) {

@@ -97,6 +97,8 @@ struct Pool {
   Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
   DepotRecord* depots = nullptr;    // of heaps that have had a large depot, spans, or blocks freed by others
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
+  // Flushes the lists that ended threads have left (thread_heaps.h); nullptr: there are none.
+  void (*flush_left_lists)() = nullptr;
 
   // Bytes that one heap's depot may hold: three quarters of what free superblocks may hold. Several
   // heaps share all of it, or twice as much up to kDepotsBytes, because with less they return half of

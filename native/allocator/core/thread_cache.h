@@ -134,6 +134,19 @@ class ThreadCache {
   // returns its blocks and an upper bound of their number. A list that is short already stays,
   // because the program allocates as much as it frees; then returns an empty chain.
   BlockChain take_full(std::size_t number);
+  // What the lists cost that have blocks. Of each, counts the blocks that it had when it was last
+  // filled or checked, and those freed since then; and at least kCacheBytesPerClass, because a single
+  // block may be all that keeps a superblock in use.
+  [[nodiscard]] std::size_t max_bytes() const {
+    std::size_t bytes = 0;
+    for (std::size_t number = 1; number < Classes::kCount; ++number) {
+      if (const FreeList& list = lists_[number]; list.head != nullptr) {
+        const auto blocks = static_cast<std::size_t>(list.max_length - list.frees_left - 1);
+        bytes += std::max(blocks * kUsableBytes<C>[number], C::kCacheBytesPerClass);
+      }
+    }
+    return bytes;
+  }
   // Empties a list.
   BlockChain take_all(std::size_t number) {
     const std::int32_t max = max_blocks(number);

@@ -8,6 +8,14 @@
 // a thread ends, its heap is flushed and kept, with its partly used superblocks, for the next new
 // thread.
 //
+// Left lists. Flushing a heap and filling its lists again takes some 35,000 instructions, perhaps more
+// than all that a thread does for one request. So a thread that did little leaves the lists of its
+// thread cache and its depot as they are, and the next thread begins with them. All left lists
+// together count at most kMaxLeftBytes (16 KiB at least for each), and at most what free superblocks
+// may hold. They are flushed when the process trims, runs out of memory, or counts its memory. A
+// thread that did more flushes its heap, because each of its last freed blocks may be all that keeps a
+// superblock in use.
+//
 // A thread may still allocate after that, in destructors of other libraries or in libc's thread
 // teardown. Such allocations come from one heap that all ending threads share under a lock, so they
 // strand nothing.
@@ -19,10 +27,12 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #include "heap_slow_paths.h"
 #include "inlining.h"
@@ -74,13 +84,29 @@ class ThreadHeaps {
   };
   static constexpr std::uint32_t kMaxHeaps = 1U << 15U;
   static constexpr std::uint32_t kSharedNumber = kMaxHeaps;
+  static constexpr std::size_t kMaxLeftBytes = 2 * 1024 * 1024;
 
   HEAPWRIGHT_COLD Heap<C>* attach();
   void count_heaps(int change) {
     __atomic_fetch_add(&pool_.region.heaps, static_cast<std::size_t>(change), __ATOMIC_RELAXED);
   }
+  // Returns the new number of bytes in left lists.
+  std::size_t count_left(std::size_t change) {
+    return __atomic_add_fetch(&left_bytes_, change, __ATOMIC_RELAXED);
+  }
   Heap<C>* create_heap(std::uint32_t number);
   Heap<C>* construct_heap(void* memory, std::uint32_t number);
+  // Whether the lists of an ending thread's heap may stay; if so, counts their bytes.
+  HEAPWRIGHT_COLD bool may_leave_lists(Heap<C>& heap);
+  // Flushes all lists that ended threads have left.
+  HEAPWRIGHT_COLD void flush_left_lists();
+  static void push(Heap<C>*& list, Heap<C>* heap) {
+    heap->next_idle = list;
+    list = heap;
+  }
+  static Heap<C>* pop(Heap<C>*& list) {
+    return list != nullptr ? std::exchange(list, list->next_idle) : nullptr;
+  }
   // Has on_thread_exit() called when this thread ends. Without a key its heap stays as it is then.
   // May allocate.
   void expect_exit(Heap<C>* heap) {
@@ -96,16 +122,18 @@ class ThreadHeaps {
     if (current_ != &empty_heap_) {
       f(*current_);
     }
-    for (Heap<C>* heap = idle_; heap != nullptr; heap = heap->next_idle) {
-      f(*heap);
+    for (Heap<C>* const list : {idle_, with_lists_}) {
+      for (Heap<C>* heap = list; heap != nullptr; heap = heap->next_idle) {
+        f(*heap);
+      }
     }
   }
   // Calls f with each lock that a fork keeps, in the order in which locks are taken. Heaps' locks
   // are among them because no thread may be reclaiming blocks into a heap that the child uses.
   template <class F>
   void each_lock(F f) {
-    f(lock_);
     f(shared_lock_);
+    f(lock_);
     each_heap_of_child([&](Heap<C>& heap) { f(heap.lock()); });
     f(pool_.lock);
   }
@@ -126,8 +154,12 @@ class ThreadHeaps {
   Pool& pool_;
   Heap<C> shared_{pool_, kSharedNumber};
   platform::Lock shared_lock_;
-  platform::Lock lock_;         // guards the members below
-  Heap<C>* idle_ = nullptr;     // heaps of ended threads, linked by Heap::next_idle
+  platform::Lock lock_;  // guards the members below
+  // Heaps of ended threads, linked by Heap::next_idle: those that have been flushed, and those with
+  // the lists that their thread has left.
+  Heap<C>* idle_ = nullptr;
+  Heap<C>* with_lists_ = nullptr;
+  std::size_t left_bytes_ = 0;  // in left lists, an upper bound; atomic, because changes take no lock
   Heap<C>* created_ = nullptr;  // all heaps of threads, linked by Heap::next_created
   std::uint32_t count_ = 0;     // heap numbers given out
   bool registered_ = false;
@@ -163,10 +195,11 @@ Heap<C>* ThreadHeaps<C>::attach() {
   Heap<C>* heap = nullptr;
   {
     lock_.lock();
-    heap = idle_;
-    if (heap != nullptr) {
-      idle_ = heap->next_idle;
-    } else if (count_ < kMaxHeaps) {
+    heap = pop(with_lists_);
+    if (heap == nullptr) {
+      heap = pop(idle_);
+    }
+    if (heap == nullptr && count_ < kMaxHeaps) {
       heap = create_heap(count_);
       count_ += heap != nullptr ? 1 : 0;  // without memory no number is used up
     }
@@ -176,6 +209,7 @@ Heap<C>* ThreadHeaps<C>::attach() {
   if (heap == nullptr) {
     return nullptr;
   }
+  count_left(-std::exchange(heap->left_bytes, 0));
   current_ = heap;  // from here on this thread may allocate
   expect_exit(heap);
   return heap;
@@ -215,6 +249,7 @@ void ThreadHeaps<C>::register_handlers() {
     return;
   }
   instance_ = this;
+  pool_.flush_left_lists = [] { instance_->flush_left_lists(); };
   has_key_ = pthread_key_create(&key_, on_thread_exit) == 0;
   pthread_atfork([] { instance_->before_fork(); }, [] { instance_->after_fork(false); },
                  [] { instance_->after_fork(true); });
@@ -234,12 +269,43 @@ void ThreadHeaps<C>::on_thread_exit(void* pointer) {
   }
   current_ = &empty_heap_;
   thread_exited_ = true;
-  heap->on_thread_exit();
+  const bool leaves_lists = instance_->may_leave_lists(*heap);
+  heap->on_thread_exit(leaves_lists);
   instance_->lock_.lock();
-  heap->next_idle = instance_->idle_;
-  instance_->idle_ = heap;
+  push(leaves_lists ? instance_->with_lists_ : instance_->idle_, heap);
   instance_->count_heaps(-1);
   instance_->lock_.unlock();
+}
+
+template <Configuration C>
+bool ThreadHeaps<C>::may_leave_lists(Heap<C>& heap) {
+  const std::size_t bytes = heap.bytes_to_leave();
+  if (bytes > kMaxLeftBytes) {
+    return false;
+  }
+  std::size_t most = 0;
+  {
+    const Pool::Guard guard(pool_);
+    most = std::min(kMaxLeftBytes, pool_.region.allowance() * kSuperblockBytes);
+  }
+  if (count_left(bytes) > most) {
+    count_left(-bytes);
+    return false;
+  }
+  heap.left_bytes = bytes;
+  return true;
+}
+
+template <Configuration C>
+void ThreadHeaps<C>::flush_left_lists() {
+  lock_.lock();  // until the end: a fork waits, and the child can use all heaps
+  while (Heap<C>* const heap = pop(with_lists_)) {
+    heap->flush_cache();
+    heap->drain_remote();
+    count_left(-std::exchange(heap->left_bytes, 0));
+    push(idle_, heap);
+  }
+  lock_.unlock();
 }
 
 template <Configuration C>
@@ -258,13 +324,17 @@ void ThreadHeaps<C>::after_fork(bool child) {
   if (child) {
     each_lock([](platform::Lock& lock) { lock.reset(); });
     pool_.region.heaps = 1;
+    left_bytes_ = 0;  // again: a thread may have been between counting lists and leaving them
+    for (const Heap<C>* heap = with_lists_; heap != nullptr; heap = heap->next_idle) {
+      left_bytes_ += heap->left_bytes;
+    }
     pool_.forget_other_heaps();
     each_heap_of_child([](Heap<C>& heap) { heap.keep_in_child(); });
   } else if (ended) {
     pool_.lock.release_kept();  // in reverse order
     each_heap_of_child([](Heap<C>& heap) { heap.lock().release_kept(); });
-    shared_lock_.release_kept();
     lock_.release_kept();
+    shared_lock_.release_kept();
     platform::Forking::leave();
   }
 }

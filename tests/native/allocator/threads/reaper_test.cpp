@@ -249,6 +249,89 @@ TEST(ReaperThreads, DestructorsOfKeysFreeIntoTheHeapOfTheirThread) {
   pthread_key_delete(key);
 }
 
+// Allocates blocks and frees them in order, in one thread. Returns the one freed last.
+void* use_blocks(int count, std::size_t bytes) {
+  std::vector<void*> blocks(static_cast<std::size_t>(count));
+  for (void*& block : blocks) {
+    block = reaper_malloc(bytes);
+  }
+  for (void* const block : blocks) {
+    reaper_free(block);
+  }
+  return blocks.back();
+}
+std::size_t superblocks_in_use() {
+  reaper_statistics s{};
+  reaper_get_statistics(&s);
+  return s.superblocks;
+}
+
+TEST(ReaperThreads, AThreadThatDidLittleLeavesItsListsToTheNext) {
+  const std::size_t before = superblocks_in_use();
+  void* last = nullptr;
+  void* next = nullptr;
+  std::thread([&] { last = use_blocks(3, 80); }).join();
+  std::thread([&] {
+    next = reaper_malloc(80);
+    reaper_free(next);
+  }).join();
+  EXPECT_EQ(next, last);
+  EXPECT_EQ(superblocks_in_use(), before) << "statistics count left blocks as live";
+  std::thread([&] { last = use_blocks(3, 80); }).join();
+  reaper_trim();
+  std::thread([&] { next = reaper_malloc(80); }).join();
+  EXPECT_NE(next, last) << "trim did not flush left lists";
+  reaper_free(next);
+}
+
+TEST(ReaperThreads, AThreadThatDidMuchLeavesNoLists) {
+  void* last = nullptr;
+  void* next = nullptr;
+  std::thread([&] { last = use_blocks(50'000, 80); }).join();
+  std::thread([&] {
+    next = reaper_malloc(80);
+    reaper_free(next);
+  }).join();
+  EXPECT_NE(next, last);
+}
+
+TEST(ReaperThreads, LeftListsHoldABoundedAmountOfMemory) {
+  constexpr std::size_t kThreads = 300;
+  constexpr std::size_t kMaxLists = 2 * 1024 * 1024 / (16 * 1024);
+  std::array<void*, kThreads> last{};
+  std::array<void*, kThreads> next{};
+  const auto in_all_threads = [&](auto f) {
+    std::barrier meet(kThreads);
+    std::vector<std::thread> threads;
+    for (std::size_t me = 0; me < kThreads; ++me) {
+      threads.emplace_back([&, me] {
+        f(me);
+        meet.arrive_and_wait();
+      });
+    }
+    for (auto& thread : threads) {
+      thread.join();
+    }
+  };
+  const auto count_left = [&](int blocks, std::size_t bytes) {
+    reaper_trim();
+    in_all_threads([&](std::size_t me) { last[me] = use_blocks(blocks, bytes); });
+    in_all_threads([&](std::size_t me) { next[me] = reaper_malloc(bytes); });
+    const auto is_left = [&](void* block) { return std::ranges::count(last, block) != 0; };
+    const std::ptrdiff_t left = std::ranges::count_if(next, is_left);
+    for (void* const block : next) {
+      reaper_free(block);
+    }
+    return static_cast<std::size_t>(left);
+  };
+  const std::size_t short_lists = count_left(2, 48);  // one of their blocks keeps 64 KiB in use
+  EXPECT_GT(short_lists, 0U);
+  EXPECT_LE(short_lists, kMaxLists);
+  const std::size_t long_lists = count_left(50, 4096);
+  EXPECT_GT(long_lists, 0U);
+  EXPECT_LE(long_lists, kMaxLists / 4);
+}
+
 TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {
   constexpr int kThreads = 3;
   constexpr std::size_t kEach = 3 * 64 * 1024 / 256;
