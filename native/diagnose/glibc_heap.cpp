@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -60,18 +61,29 @@ class ArenaReader {
   }
 
  private:
-  void add_free(Arena& arena, std::uint64_t chunk, std::uint64_t size, const Segment::Pages& pages) const {
+  // Adjacent free chunks. malloc_trim joins those of fastbins with their neighbours before it looks
+  // for whole pages.
+  struct Run {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    bool operator<(const Run& other) const { return begin < other.begin; }
+  };
+
+  void add_free(Arena& arena, std::uint64_t chunk, std::uint64_t size) const {
     arena.free += size;
     ++arena.free_chunks;
-    arena.free_pages += pages.resident;
-    arena.absent += pages.absent;
     if (chunk == top_) {
       arena.top = size;
-      arena.trimmable += arena.address == layout_.main ? pages.resident : 0;
     } else {
-      arena.trimmable += pages.resident;
       arena.largest_free = std::max(arena.largest_free, size);
     }
+  }
+
+  void add_pages(Arena& arena, const Run& run, const Segment::Pages& pages) const {
+    arena.free_pages += pages.resident;
+    arena.absent += pages.absent;
+    const bool with_top = run.begin <= top_ && top_ < run.end;
+    arena.trimmable += !with_top || arena.address == layout_.main ? pages.resident : 0;
   }
 
   // A process that changes its heap, or means harm, may send the reader around for ever.
@@ -79,6 +91,7 @@ class ArenaReader {
 
   bool add_fastbins(Arena& arena) {
     std::size_t steps = 0;
+    fast_.clear();
     for (std::uint64_t i = 0; i < 10; ++i) {
       const std::uint64_t size = (i + 2) * 16;
       auto chunk = memory_.word(layout_.fastbins(arena.address) + 8 * i);
@@ -91,12 +104,14 @@ class ArenaReader {
         arena.fast += size;
         arena.free += size;
         ++arena.free_chunks;
+        fast_.push_back({*chunk, *chunk + size});
         chunk = next_fast(*chunk, size);
       }
       if (!chunk) {
         return false;
       }
     }
+    std::sort(fast_.begin(), fast_.end());
     return true;
   }
 
@@ -206,28 +221,47 @@ class ArenaReader {
 
   bool walk_chunks(Arena& arena, Segment& segment, std::uint64_t chunk) {
     auto head = segment.word(chunk + 8);
+    auto fast = std::lower_bound(fast_.begin(), fast_.end(), Run{chunk, 0});
+    Run run;
+    const auto add_run = [&] {
+      add_pages(arena, run, segment.whole_pages(run.begin + kChunkHeader, run.end));
+      run = {};
+    };
     for (std::size_t steps = 1; head && chunk < segment.end(); ++steps) {
       if (!first_attempt_ && steps % kStepsToClock == 0 && late()) {
         return false;
       }
       const std::uint64_t size = *head & ~kFlags;
       if (chunk == top_) {
-        add_free(arena, chunk, size, segment.whole_pages(chunk + kChunkHeader, chunk + size));
+        add_free(arena, chunk, size);
+        run = {run.end == chunk ? run.begin : chunk, chunk + size};
+        add_run();
         return true;
       }
       if (size < kMinChunk) {  // the fence behind the last chunk of a heap
+        add_run();
         return arena.address != layout_.main;
       }
       if (size % 16 != 0 || size > segment.end() - chunk) {
         return false;
       }
       const auto next = chunk + size < segment.end() ? segment.word(chunk + size + 8) : std::nullopt;
-      if (next && (*next & kPrevInUse) == 0) {
-        add_free(arena, chunk, size, segment.whole_pages(chunk + kChunkHeader, chunk + size));
+      while (fast != fast_.end() && fast->begin < chunk) {
+        ++fast;
+      }
+      const bool in_bin = next && (*next & kPrevInUse) == 0;
+      if (in_bin) {
+        add_free(arena, chunk, size);
+      }
+      if (in_bin || (fast != fast_.end() && fast->begin == chunk)) {
+        run = {run.end == chunk ? run.begin : chunk, chunk + size};
+      } else {
+        add_run();
       }
       chunk += size;
       head = next;
     }
+    add_run();
     return arena.address != layout_.main && chunk == segment.end();
   }
 
@@ -236,12 +270,24 @@ class ArenaReader {
     struct Links {
       std::uint64_t size, forward, back;
     };
-    const auto add = [&](std::uint64_t chunk, std::uint64_t size) {
-      const auto pages = size > page_map_.page_bytes() ? pages_of(chunk, size) : Segment::Pages{};
+    const auto add_run = [&](const Run& run) {
+      const std::uint64_t size = run.end - run.begin;
+      const auto pages = size > page_map_.page_bytes() ? pages_of(run.begin, size) : Segment::Pages{};
       if (pages) {
-        add_free(arena, chunk, size, *pages);
+        add_pages(arena, run, *pages);
       }
       return pages.has_value();
+    };
+    std::vector<Run> beside_fast = fast_;  // chunks of fastbins and their neighbours
+    const auto add = [&](std::uint64_t chunk, std::uint64_t size) {
+      const Run run{chunk, chunk + size};
+      if (is_beside_fast(run)) {
+        beside_fast.push_back(run);
+      } else if (!add_run(run)) {
+        return false;
+      }
+      add_free(arena, chunk, size);
+      return true;
     };
     for (std::uint64_t bin = 0; bin < ArenaLayout::kBins; ++bin) {
       const std::uint64_t head = layout_.bins(arena.address) + bin * 16 - 16;  // as a chunk
@@ -262,7 +308,28 @@ class ArenaReader {
       }
     }
     const auto head = memory_.word(top_ + 8);
-    return head && (*head & ~kFlags) <= arena.system && add(top_, *head & ~kFlags);
+    if (!head || (*head & ~kFlags) > arena.system || !add(top_, *head & ~kFlags)) {
+      return false;
+    }
+    std::sort(beside_fast.begin(), beside_fast.end());
+    Run run;
+    for (const Run& next : beside_fast) {
+      if (next.begin != run.end) {
+        if (!add_run(run)) {
+          return false;
+        }
+        run.begin = next.begin;
+      }
+      run.end = next.end;
+    }
+    return add_run(run);
+  }
+
+  [[nodiscard]] bool is_beside_fast(const Run& run) const {
+    const auto after = std::lower_bound(fast_.begin(), fast_.end(), Run{run.end, 0});
+    const auto before = std::lower_bound(fast_.begin(), fast_.end(), run);
+    return (after != fast_.end() && after->begin == run.end) ||
+           (before != fast_.begin() && std::prev(before)->end == run.begin);
   }
 
   // Counts the whole pages of a free chunk, a part at a time; nullopt if no mapping holds the
@@ -308,6 +375,7 @@ class ArenaReader {
   bool first_attempt_ = true;
   std::uint64_t top_ = 0;
   std::optional<bool> mangled_;  // whether links in fastbins are
+  std::vector<Run> fast_;        // chunks in fastbins, by address
 };
 
 }  // namespace

@@ -165,7 +165,14 @@ class PtraceRun : public TraceListener {
     context_.watcher.process_ended(process, now());
     if (is_ours(process)) {
       context_.supervisor.reaped(process, status, usage, context_.outcome);
+    } else if (const auto found = context_.watcher.unwaited().find(process);
+               found != context_.watcher.unwaited().end()) {
+      context_.outcome.add(usage);
+      context_.outcome.warnings.insert("'" + found->second +
+                                       "' ignores SIGCHLD: the CPU time of its children that have ended is "
+                                       "known for the whole run only, not per operation");
     }
+    context_.watcher.waited_for(process);
     parents_.erase(process);
   }
 

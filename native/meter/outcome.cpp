@@ -260,6 +260,11 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
   json.raw("meter", quoted(backend_name(outcome.backend)));
   std::set<std::string> all = outcome.warnings;
   all.insert(watcher.warnings().begin(), watcher.warnings().end());
+  if (!watcher.unwaited().empty() && !outcome.unfinished) {
+    all.insert("CPU time and page faults are not known: '" + watcher.unwaited().begin()->second +
+               "' ignores SIGCHLD, so the kernel gives no account of its children that have ended; "
+               "'--meter ptrace' counts them");
+  }
   std::string warnings = "[";
   for (const auto& warning : all) {
     warnings += warnings.size() > 1 ? ", " : "";
@@ -273,7 +278,8 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
   json.boolean("timed_out", outcome.timed_out);
   json.boolean("unfinished", outcome.unfinished);
   json.number("wall_s", outcome.end - outcome.start);
-  if (outcome.unfinished) {  // the kernel gives these when a process is waited for
+  if (outcome.unfinished ||
+      !watcher.unwaited().empty()) {  // the kernel gives these when a process is waited for
     for (const char* const key : {"user_s", "sys_s", "minor_faults", "major_faults"}) {
       json.null(key);
     }

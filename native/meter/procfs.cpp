@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): SIGCHLD is POSIX
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>  // NOLINT(modernize-deprecated-headers): clock_gettime is POSIX
@@ -124,6 +125,8 @@ std::optional<Stat> read_stat(pid_t pid) {
       stat.start = value;
     } else if (field == 28) {
       stat.start_stack = value;
+    } else if (field == 33) {  // the low 31 ignored signals
+      stat.ignores_children = (value & (std::uint64_t{1} << (SIGCHLD - 1))) != 0;
     } else if (field == 47) {
       stat.start_brk = value;
     }

@@ -36,6 +36,7 @@ struct Stat {
   bool exiting = false;           // exiting or a zombie (PF_EXITING)
   bool not_executed = false;      // forked and has not called exec since (PF_FORKNOEXEC)
   bool kernel_thread = false;     // PF_KTHREAD
+  bool ignores_children = false;  // ignores SIGCHLD: nobody waits for its children
   std::uint64_t start = 0;        // clock ticks since boot; tells it from a later process of its number
   std::uint64_t start_stack = 0;  // differs from one program image to the next
   std::uint64_t start_brk = 0;    // 0 if the kernel hides it

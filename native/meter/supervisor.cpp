@@ -153,6 +153,7 @@ void Supervisor::reap(Watcher& watcher, Outcome& outcome) {
   pid_t child = 0;
   while ((child = wait4(-1, &status, WNOHANG, &usage)) > 0) {
     watcher.process_ended(child, now());
+    watcher.waited_for(child);
     reaped(child, status, usage, outcome);
   }
   childless_ = child < 0;

@@ -61,8 +61,13 @@ void Watcher::adopt(pid_t process, bool uncounted) {
   if (statm >= 0) {
     threads_[process] = {.statm = statm, .process = process};
   }
+  const auto stat = read_stat(process);
+  if (const auto parent = stat && process != root_ ? read_stat(stat->parent) : std::nullopt;
+      parent && parent->ignores_children) {
+    unwaited_[process] = parent->name;
+  }
   if (!uncounted) {
-    if (const auto stat = read_stat(process)) {
+    if (stat) {
       at->second.start_stack = stat->start_stack;
       if (const auto parent = processes_.find(stat->parent); parent != processes_.end()) {
         at->second.stacks = parent->second.stacks.inherited();

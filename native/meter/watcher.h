@@ -70,6 +70,11 @@ class Watcher {
   [[nodiscard]] std::uint64_t mapping_calls() const { return mapping_calls_; }
   [[nodiscard]] std::uint64_t vm_peak() const { return vm_peak_; }
   [[nodiscard]] int processes() const { return seen_; }
+  // The meter has the rusage of this process.
+  void waited_for(pid_t process) { unwaited_.erase(process); }
+  // The processes whose rusage nobody gets, because their parents ignore SIGCHLD; with the names of
+  // the parents.
+  [[nodiscard]] const std::map<pid_t, std::string>& unwaited() const { return unwaited_; }
   [[nodiscard]] int max_threads() const { return max_threads_; }
   [[nodiscard]] std::uint64_t max_maps() const { return max_maps_; }
   // nullptr unless asked for.
@@ -131,6 +136,7 @@ class Watcher {
   std::map<pid_t, Thread> threads_;  // leaders too
   std::set<pid_t> ignored_;
   std::set<std::string> warnings_;
+  std::map<pid_t, std::string> unwaited_;
   std::uint64_t mapping_calls_ = 0;
   std::uint64_t vm_peak_ = 0;
   std::uint64_t max_maps_ = 0;

@@ -74,7 +74,7 @@ ChosenObjects::Slot* ChosenObjects::table_at(std::size_t number) {
   if (table != nullptr) {
     return table;
   }
-  const std::size_t bytes = slots(number) * sizeof(Slot);
+  const std::size_t bytes = slots(number) * sizeof(Slot) + slots(number) / kPartSlots / 8;
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -90,6 +90,16 @@ ChosenObjects::Slot* ChosenObjects::table_at(std::size_t number) {
   return made;
 }
 
+void ChosenObjects::touch(Slot* table, std::size_t number, std::size_t slot) {
+  const std::size_t part = slot / kPartSlots;
+  auto* const bits = reinterpret_cast<std::atomic<std::uint8_t>*>(table + slots(number)) + part / 8;
+  const auto mask = static_cast<std::uint8_t>(1U << part % 8);
+  if ((bits->load(std::memory_order_relaxed) & mask) == 0 &&
+      (bits->fetch_or(mask, std::memory_order_relaxed) & mask) == 0) {
+    touched_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
 bool ChosenObjects::insert(const void* block, const ChosenObject& object) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   for (;;) {
@@ -102,9 +112,13 @@ bool ChosenObjects::insert(const void* block, const ChosenObject& object) {
     for (std::size_t i = 0; i < kMaxProbes; ++i) {
       Slot& slot = table[(begin + i) & (slots(number) - 1)];
       std::uintptr_t key = slot.key.load(std::memory_order_relaxed);
+      const bool unused = key == kFree;
       if (key <= kRemoved && slot.key.compare_exchange_strong(key, kBusy, std::memory_order_acq_rel)) {
         slot.object = object;
         slot.key.store(address, std::memory_order_release);
+        if (unused) {
+          touch(table, number, (begin + i) & (slots(number) - 1));
+        }
         count(block, 1);
         return true;
       }

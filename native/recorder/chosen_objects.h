@@ -65,6 +65,11 @@ class ChosenObjects {
   bool insert(const void* block, const ChosenObject& object);
   // Removes the object at an address into `object`. Returns false if there is none.
   bool remove(const void* block, ChosenObject& object);
+  // Returns how many bytes of the tables are in memory. Pages of more than 4 KiB count by parts, so
+  // there it is less until a table is full.
+  [[nodiscard]] std::uint64_t resident_bytes() const {
+    return touched_.load(std::memory_order_relaxed) * kPartBytes;
+  }
   // Calls f(address, object) for each. Other threads may add and remove objects meanwhile.
   template <class F>
   void each(F f) const {
@@ -96,6 +101,10 @@ class ChosenObjects {
   };
   static_assert(sizeof(Slot) == 32);
   static constexpr std::size_t slots(std::size_t table) { return kFirstSlots << table; }
+  // A bit for each part of a table, behind its slots, says that an object was there.
+  static constexpr std::size_t kPartBytes = 4096;
+  static constexpr std::size_t kPartSlots = kPartBytes / sizeof(Slot);
+  void touch(Slot* table, std::size_t number, std::size_t slot);
   static std::size_t first(std::uintptr_t address, std::size_t table) {
     return ((address >> 4) * 0x9e3779b97f4a7c15U >> 20) & (slots(table) - 1);
   }
@@ -103,6 +112,7 @@ class ChosenObjects {
 
   std::atomic<Slot*> tables_[kTables];
   std::atomic<std::uint32_t> newest_;
+  std::atomic<std::uint64_t> touched_;  // parts
 };
 
 }  // namespace heapwright::recorder

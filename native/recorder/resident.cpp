@@ -1,5 +1,6 @@
 #include "resident.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "system.h"
@@ -87,6 +88,7 @@ void put_resident(Writer& writer, bool last) {
     resident.all -= ours;
     resident.files -= ours;
   }
+  resident.all -= std::min(session->chosen.resident_bytes(), resident.all - resident.files);
   put_heap_size(writer, resident.all, last);
   put_other(writer, Other::kFiles, resident.files);
   put_other(writer, Other::kResident, resident.all);

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from heapwright.diagnose.advice import FREE_SHARE, MAJOR_SHARE, MANY_ARENAS, MIB, SMALL_BYTES, AdviceFigures, advise
+from heapwright.diagnose.advice import (
+    FREE_SHARE,
+    MAJOR_SHARE,
+    MANY_ARENAS,
+    MIB,
+    SMALL_BYTES,
+    Advice,
+    AdviceFigures,
+    advise,
+)
 from heapwright.diagnose.diagnosis import own_figures
 
 WHOLE = 1000 * MIB
@@ -29,6 +38,20 @@ def test_free_memory_from_a_tenth_on() -> None:
     below = advise(SERVICE._replace(free=at - 1))
     assert below.kind == "program"
     assert below.sentence == "The program itself holds 90% of 1000.0 MiB: no malloc will help"
+
+
+def test_program_that_may_hold_less_than_the_thread_caches() -> None:
+    """glibc's malloc_info counts blocks in thread caches as live, also if there are many."""
+
+    def found(count: str, allocator: str = "glibc 2.36") -> Advice:
+        settings = {"GLIBC_TUNABLES": f"glibc.malloc.arena_max=2:glibc.malloc.tcache_count={count}"}
+        return advise(SERVICE._replace(free=20 * MIB, allocator=allocator, settings=settings))
+
+    raised = found("4000")
+    assert raised.kind == "unknown"
+    assert "the program and the thread caches of glibc hold 98%: with tcache_count=4000" in raised.sentence
+    assert raised.steps[0].startswith("GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.tcache_count=7, a smaller")
+    assert {found("7").kind, found("0").kind, found("4000", "exgen").kind} == {"program"}
 
 
 def test_free_memory_between_live_blocks_needs_another_malloc() -> None:

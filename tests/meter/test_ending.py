@@ -260,3 +260,35 @@ def test_a_killed_meter_takes_along_what_is_tied_to_its_parent(any_meter: Meter,
     running.kill()
     running.wait()
     wait_for(lambda: gone(family))
+
+
+# A process that ignores SIGCHLD, and its child, which takes 0.3 s of CPU time.
+UNWAITED = """import os, signal, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    while time.process_time() < 0.3:
+        pass
+    os._exit(0)
+if sys.argv[1] == "stays":
+    try:
+        os.wait()
+    except ChildProcessError:
+        pass
+"""
+
+
+def test_usage_that_nobody_waits_for_is_not_left_out_unsaid(any_meter: Meter) -> None:
+    """The kernel drops the rusage of a child whose parent ignores SIGCHLD; only a tracer learns it."""
+    found = any_meter.run(sys.executable, "-c", UNWAITED, "stays").ledger
+    assert "'python" in found["warnings"][0]
+    assert "ignores SIGCHLD" in found["warnings"][0]
+    if any_meter.backend == "ptrace":
+        assert found["user_s"] + found["sys_s"] > 0.3
+    else:
+        assert {found[key] for key in ("user_s", "sys_s", "minor_faults", "major_faults")} == {None}
+
+
+def test_usage_of_a_child_that_outlives_its_parent_is_known(any_meter: Meter) -> None:
+    found = any_meter.run(sys.executable, "-c", UNWAITED, "goes").ledger
+    assert not any("SIGCHLD" in text for text in found["warnings"])
+    assert found["user_s"] + found["sys_s"] > 0.3

@@ -7,7 +7,8 @@
 // process id, "trim" by calling malloc_trim(0), "work" by allocating and freeing for ever in another thread.
 // FOREIGN_SBRK: something else moves the program break. NO_BRK: the program break cannot grow far, so that the main
 // arena has several pieces. SPLIT_HEAP: a page of the heap is locked, so that the kernel shows the heap as several
-// mappings. FORKED: a child allocates on and answers, so that its heap has mappings from before and after the fork.
+// mappings. FASTBINS: nearly all blocks are small and are freed, so that free chunks lie in fastbins beside each other.
+// FORKED: a child allocates on and answers, so that its heap has mappings from before and after the fork.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -21,6 +22,11 @@
 #include <sys/prctl.h>
 #endif
 
+#if defined(FASTBINS)
+enum { kMaxSmall = 100, kLiveEvery = 500 };
+#else
+enum { kMaxSmall = 300, kLiveEvery = 5 };
+#endif
 enum { kMaxBlocks = 2000000, kLarge = 5 };
 static size_t bytes_each;
 static int done;
@@ -45,21 +51,22 @@ static void fragment(unsigned seed) {
   int count = 0;
   while (sum < bytes_each && count < kMaxBlocks) {
     seed = seed * 1103515245 + 12345;
-    const size_t size = 16 + (seed >> 8) % ((seed & 3) == 0 ? 5000 : 300);
+    const int is_larger = kMaxSmall == 300 ? (seed & 3) == 0 : (seed & 0xff0000) == 0;
+    const size_t size = 16 + (seed >> 8) % (is_larger ? 5000 : kMaxSmall);
     blocks[count] = malloc(size);
     memset(blocks[count++], 1, size);
     sum += size;
-  }
-  for (int i = 0; i < count; ++i) {
-    if (i % 5 != 0) {
-      free(blocks[i]);
-    }
   }
   for (int i = 0; i < kLarge; ++i) {
     large[i] = malloc(300000 + (size_t)i * 1000);
     memset(large[i], 1, 300000);
   }
-  free(large[1]);
+  free(large[1]);  // empties the fastbins
+  for (int i = 0; i < count; ++i) {
+    if (i % kLiveEvery != 0) {
+      free(blocks[i]);
+    }
+  }
   pthread_mutex_lock(&mutex);
   ++done;
   pthread_mutex_unlock(&mutex);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,16 @@ def test_a_load_whose_output_cannot_be_read_is_the_reason(server: str, heapwrigh
     assert done.status == 1
     why = "[server.load_metrics] found no figure in the load's output (format = 'json')"
     assert f"(cpu_per_op_s) cannot be measured here ({why})" in done.err
+
+
+def test_cpu_time_that_nobody_knows_is_no_objective(heapwright: Heapwright) -> None:
+    code = "import os, signal, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    done = heapwright(
+        "tune", "--", sys.executable, "-c", f"{code}; os.fork() or os._exit(time.sleep(0.1) or 0); time.sleep(0.3)"
+    )
+    assert done.status == 1
+    assert "CPU time (cpu_s) cannot be measured here (CPU time and page faults are not known: 'python" in done.err
+    assert "'--meter ptrace' counts them, or choose other metrics)" in done.err
 
 
 def test_figures_leave_out_failed_runs(heapwright: Heapwright) -> None:

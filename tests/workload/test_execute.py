@@ -311,7 +311,8 @@ def test_a_server_that_does_not_get_ready_has_a_reason(make: Make) -> None:
     assert failure("exec sleep 60", never) == "not ready within 0.2 s"
     assert failure("exec sleep 60", Server(["sh", "-c", "exit 4"])) == "the load command failed with status 4"
     crashes = Server(["sleep", "0.3"], ready=["test", "-e", "up"])
-    assert failure("touch up; kill -ABRT $$", crashes) in ("killed by SIGABRT", "ended before it was ready")
+    assert failure("touch up; kill -ABRT $$", crashes) in ("killed by SIGABRT", "killed by SIGABRT before it was ready")
+    assert failure("kill -SEGV $$", Server(["true"], ready=["false"])) == "killed by SIGSEGV before it was ready"
     assert failure("trap '' TERM; exec sleep 60", Server(["sleep", "60"]), 0.4) in (
         "the load command timed out",
         "timed out after 0.4 s",

@@ -113,6 +113,16 @@ def test_phases_figures_cpu_and_idle_memory(run: Run) -> None:
     assert found["idle_rss_bytes"] < found["peak_rss_bytes"] - (48 << 20)
 
 
+def test_cpu_time_of_children_that_nobody_waits_for_is_not_known(run: Run) -> None:
+    ignores = "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    ends = "if os.fork() == 0:\n    time.sleep(0.1)\n    os._exit(0)\n"
+    outcome = run(ready(load=["sh", "-c", SAY], load_metrics=LoadMetrics(format="json")), code=ignores + ends + SERVE)
+    assert outcome.failure == ""
+    assert outcome.run.metrics["load_operations"] == 10
+    assert {outcome.run.metrics[key] for key in ("cpu_s", "minor_faults", "cpu_per_op_s")} == {None}
+    assert "ignores SIGCHLD" in outcome.run.warnings[0]
+
+
 def test_pauses_are_not_in_the_wall_time(run: Run) -> None:
     outcome = run(ready(phase=[LoadPhase(pause=0.5), LoadPhase(["true"]), LoadPhase(pause=0.5)], idle=0.5))
     assert (outcome.run.metrics["wall_s"] or 0.0) < 1.0

@@ -107,6 +107,7 @@ _THRESHOLD = (
     *("MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold", "131072"),
     "which makes free() trim the top of the heap",
 )
+_TCACHE_COUNT, _TCACHE_USUAL = "glibc.malloc.tcache_count", 7
 _ARENAS = "MALLOC_ARENA_MAX", "glibc.malloc.arena_max", "2", "which lets threads share arenas"
 _AT_EXIT = "which prints them at exit"
 # How to ask a malloc for its own figures, which cannot be read from outside, and a setting that can
@@ -172,9 +173,26 @@ def advise(found: AdviceFigures) -> Advice:
             (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
         )
     held = 1 - (free + spare) / found.resident
+    if count := _raised_tcache_count(found):
+        step = _added(found, TUNABLES, f"{_TCACHE_COUNT}={_TCACHE_USUAL}", ":", "=")
+        return Advice(
+            "unknown",
+            f"{of}, the program and the thread caches of glibc hold {_percent(held)}: with tcache_count={count} the"
+            f" caches may be large, but their blocks count as live; start with {step}, a smaller limit",
+            (f"{step}, a smaller limit", _tune(found)),
+        )
     return Advice(
         "program", f"The program itself holds {_percent(held)} of {show_bytes(found.resident)}: no malloc will help"
     )
+
+
+def _raised_tcache_count(found: AdviceFigures) -> str:
+    """Return the number of blocks that glibc's thread caches hold of each size if it was raised, or empty."""
+    for setting in (found.settings.get(TUNABLES) or "").split(":"):
+        name, _, value = setting.partition("=")
+        if "glibc" in found.allocator and name == _TCACHE_COUNT and value.isdecimal() and int(value) > _TCACHE_USUAL:
+            return value
+    return ""
 
 
 def _tune(found: AdviceFigures) -> str:

@@ -396,6 +396,10 @@ def _measure_under_valgrind(run: Run, options: MeterOptions, *target: Any) -> No
             run.warnings.append("the command ended differently under Massif, or took too long: its peak was not taken")
 
 
+# Words of the meter's warning that nobody waits for some processes: their CPU time is not in /proc.
+LOST_CHILDREN = "ignores SIGCHLD"
+
+
 def release_rate(metrics: Mapping[str, float | None]) -> float | None:
     """Return the bytes that a run gave back per second of its wall time; None if they were not measured."""
     returned, wall_s = metrics["returned_bytes"], metrics["wall_s"]

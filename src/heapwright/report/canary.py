@@ -114,7 +114,7 @@ def notes(found: CanaryState) -> list[str]:
         lines.append(f"Down at the last reading: {', '.join(map(visible, found.down))}.")
     gap = found.last - found.began - found.sampled_s
     if gap > 3 * found.header.every_s:
-        lines.append(f"{show_seconds(gap)} without readings between sessions do not count.")
+        lines.append(f"{show_seconds(gap)} without readings do not count.")
     if not found.header.proportional:
         lines.append("Memory is resident memory (RSS), because proportional memory may not be read here.")
     return lines

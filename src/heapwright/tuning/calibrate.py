@@ -19,6 +19,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun, metrics_by_input
 from heapwright.interleaving.stats import relative_noise
+from heapwright.measure.meter import LOST_CHILDREN
 from heapwright.metrics import METRICS
 from heapwright.study import options as opt
 from heapwright.study.claim import already_zero_text, tree_sentence, unread_tree_sentence
@@ -41,6 +42,8 @@ from heapwright.workload.work_done import (
     replacement_metrics,
 )
 
+# The metrics that are not known if a process with children ignores SIGCHLD.
+_OF_CHILDREN = ("cpu_s", "user_s", "sys_s", "minor_faults", "major_faults", "cpu_per_op_s")
 _TOO_SHORT_S = 0.3  # the meter that polls reads every 10 ms, and later on a busy machine
 
 
@@ -138,9 +141,12 @@ def _check_measured(session: Session, run: StoredRun) -> None:
             if key in objectives:
                 session.store.forget_runs()  # without an objective they are useless
             usual = "'heapwright doctor' tells why; choose another metric"
+            warnings = run.extra.get("warnings", [])
+            if key in _OF_CHILDREN and (lost := [text for text in warnings if LOST_CHILDREN in text]):
+                raise _unmeasured(key, f"{lost[0]}, or choose other metrics")
             if METRICS[key].of_load:
                 missing = missing_in_file(session.workload.file, key)
-                raise _unmeasured(key, missing or unread_in_load(run.extra.get("warnings", [])))
+                raise _unmeasured(key, missing or unread_in_load(warnings))
             if (run.metrics.get("wall_s") or 0.0) < _TOO_SHORT_S and session.options.meter != "ptrace":
                 usual = "the program ends before the meter reads it; use --meter ptrace or another metric"
             raise _unmeasured(key, METRIC_NEEDS.get(key, usual))

@@ -234,8 +234,10 @@ class Executor:
             trouble = ""  # its own ending says more
         if not trouble and succeeded:
             return f"it ended and did not print '{prefix.output}'" if prefix and prefix.output else ""
-        words = last_line(run.stderr_tail)
-        return (trouble or describe_exit_status(run.exit_code)) + (f": {words}" if words else "")
+        ending, words = describe_exit_status(run.exit_code), last_line(run.stderr_tail)
+        if trouble == ENDED_EARLY and ending.startswith("killed"):
+            trouble = f"{ending} before it was ready"
+        return (trouble or ending) + (f": {words}" if words else "")
 
     def exit_status(self, outcome: Outcome) -> int:
         """Return an exit status for the run: 0 if it succeeded, otherwise the command's own, or 1 if that is 0."""

@@ -24,7 +24,7 @@ from typing import IO, TypedDict
 from heapwright.errors import HeapwrightError
 from heapwright.files import scratch_folder
 from heapwright.measure.container import Container, new_name
-from heapwright.measure.meter import MeterOptions, Run, release_rate, run_metered
+from heapwright.measure.meter import LOST_CHILDREN, MeterOptions, Run, release_rate, run_metered
 from heapwright.measure.process_group import run_group
 from heapwright.measure.process_tree import ProcessTree, parent_of
 from heapwright.workload.last_line import TAIL_BYTES, last_line
@@ -325,7 +325,7 @@ def _with_load(run: Run, load: _Load, server: Server) -> Run:
         metrics["load_operations"] = found.operations
         if found.throughput_per_s:
             metrics["time_per_op_s"] = 1 / found.throughput_per_s
-        if load.cpu_s is not None and found.operations:
+        if load.cpu_s is not None and found.operations and not any(LOST_CHILDREN in text for text in warnings):
             metrics["cpu_per_op_s"] = load.cpu_s / found.operations
     return dataclasses.replace(run, metrics=metrics, warnings=warnings)
 
