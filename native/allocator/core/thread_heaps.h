@@ -11,7 +11,7 @@
 // Left lists. Flushing a heap and filling its lists again takes some 35,000 instructions, perhaps more
 // than all that a thread does for one request. So a thread that did little leaves the lists of its
 // thread cache and its depot as they are, and the next thread begins with them. All left lists
-// together count at most kMaxLeftBytes (16 KiB at least for each), and at most what free superblocks
+// together count at most kMaxLeftBytes (see Heap::bytes_to_leave()), and at most what free superblocks
 // may hold. They are flushed when the process trims, runs out of memory, or counts its memory. A
 // thread that did more flushes its heap, because each of its last freed blocks may be all that keeps a
 // superblock in use.
