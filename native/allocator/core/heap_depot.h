@@ -23,6 +23,7 @@ void Heap<C>::flush_cache() {
     }
   }
   empty_depot();
+  owned_.reset_used_up();
   depot_limit_.reset();
   span_limit_.reset();
 }
@@ -60,14 +61,15 @@ template <Configuration C>
   return superblocks + (superblocks - in_first_half) * (list.count - 2 * kHalf) / kHalf;
 }
 
-// Counts the superblocks that lists keep in use, the first of each list as its blocks, and with
-// kCacheBytesPerClass at least.
+// Counts what lists keep in use: the blocks of each list, at least kCacheBytesPerClass; and 64 KiB for
+// each superblock that refills have used up since the last flush, because one of its blocks may be in a
+// list, and for further superblocks in which the first blocks of a list lie.
 template <Configuration C>
 std::size_t Heap<C>::bytes_to_leave() {
   if (C::kSecure || moved_lists_ > kFewLists) {
     return SIZE_MAX;
   }
-  std::size_t bytes = depot_.shared_bytes();
+  std::size_t bytes = depot_.shared_bytes() + owned_.used_up() * kSuperblockBytes;
   bool has_cycle = false;
   const auto count = [&](std::size_t class_number, BlockChain list) {
     const std::size_t superblocks = estimated_superblocks<C>(*pool_, list);

@@ -337,32 +337,38 @@ TEST(ReaperThreads, LeftListsHoldABoundedAmountOfMemory) {
 
 TEST(ReaperThreads, ListsWithBlocksOfManySuperblocksDoNotStay) {
   constexpr std::size_t kThreads = 60;
-  constexpr std::size_t kBytes = 2048;
-  constexpr std::size_t kInSuperblock = 64 * 1024 / kBytes;
   constexpr std::size_t kSuperblocks = 4;  // of each thread
   std::array<std::vector<void*>, kThreads> results;
   std::array<void*, kThreads> last{};
   std::array<void*, kThreads> next{};
-  reaper_trim();
-  in_all_threads<kThreads>([&](std::size_t me) {
-    std::array<void*, kSuperblocks * kInSuperblock> blocks{};
-    std::ranges::generate(blocks, [] { return reaper_malloc(kBytes); });
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      if (i % kInSuperblock != kInSuperblock / 2) {
-        results[me].push_back(blocks[i]);
-      } else {
-        reaper_free(last[me] = blocks[i]);
+  // Each thread frees `freed` blocks of each superblock, and another thread the rest.
+  const auto count_left = [&](std::size_t bytes, std::size_t freed) {
+    const std::size_t in_superblock = 64 * 1024 / bytes;
+    reaper_trim();
+    in_all_threads<kThreads>([&](std::size_t me) {
+      std::vector<void*> blocks(kSuperblocks * in_superblock);
+      std::ranges::generate(blocks, [=] { return reaper_malloc(bytes); });
+      results[me].clear();
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (i % in_superblock - in_superblock / 2 >= freed) {
+          results[me].push_back(blocks[i]);
+        } else {
+          reaper_free(last[me] = blocks[i]);
+        }
       }
+    });
+    for (const auto& result : results) {
+      std::ranges::for_each(result, reaper_free);
     }
-  });
-  for (const auto& result : results) {
-    std::ranges::for_each(result, reaper_free);
-  }
-  in_all_threads<kThreads>([&](std::size_t me) { next[me] = reaper_malloc(kBytes); });
-  const std::ptrdiff_t left =
-      std::ranges::count_if(next, [&](void* block) { return std::ranges::count(last, block) != 0; });
-  EXPECT_LE(left, 2 * 1024 * 1024 / ((kSuperblocks - 1) * 64 * 1024));
-  std::ranges::for_each(next, reaper_free);
+    in_all_threads<kThreads>([&](std::size_t me) { next[me] = reaper_malloc(bytes); });
+    const std::ptrdiff_t left =
+        std::ranges::count_if(next, [&](void* block) { return std::ranges::count(last, block) != 0; });
+    std::ranges::for_each(next, reaper_free);
+    return left;
+  };
+  constexpr std::ptrdiff_t kMaxLeft = 2 * 1024 * 1024 / ((kSuperblocks - 1) * 64 * 1024);
+  EXPECT_LE(count_left(2048, 1), kMaxLeft);
+  EXPECT_LE(count_left(64, 25), kMaxLeft) << "the first sixteen blocks lie in one superblock";
 }
 
 TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {
