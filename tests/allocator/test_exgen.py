@@ -24,6 +24,7 @@ NOT_UNDERSTOOD = "EXGEN_OPTIONS: not understood and ignored: "
 # went to.
 FAULTS = {
     "twice": "which was free already",
+    "twice-in-thread": "which was free already",
     "twice-between": "which was free already",
     "twice-span": "which was free already",
     "twice-large": "which was free already",

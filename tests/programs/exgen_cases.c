@@ -42,6 +42,15 @@ static void say(const void *wrong) {
   fflush(stdout);
 }
 static void *nothing(void *unused) { return unused; }
+static void *free_twice(void *unused) {
+  void *const block = malloc(64);
+  void *const other = malloc(64);
+  say(block);
+  free(block);
+  free(block);
+  free(other);
+  return unused;
+}
 
 int main(int count, char **words) {
   const char *what = count > 1 ? words[1] : "nothing";
@@ -67,6 +76,10 @@ int main(int count, char **words) {
     free(block);
     free(block);
     drop();
+  } else if (strcmp(what, "twice-in-thread") == 0) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, free_twice, NULL);
+    pthread_join(thread, NULL);
   } else if (strcmp(what, "twice-between") == 0) {
     fill(64);
     block = malloc(64);

@@ -201,6 +201,15 @@ class Depot : public DepotRecord {
     layout.first_depots = &stacks_;
     layout.depots = 2 * Classes::kCount;
   }
+  // Calls f(class number, list) for each private list.
+  template <class F>
+  void each_private(F f) {
+    if (private_bytes_ != 0) {
+      for (std::size_t number = 1; number < Classes::kCount; ++number) {
+        each_list(private_stack(number), [&](BlockChain list) { f(number, list); });
+      }
+    }
+  }
   // Calls f(class number, first block of a list) for each list.
   template <class F>
   void each(F f) {

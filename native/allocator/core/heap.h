@@ -228,12 +228,10 @@ class Heap {
   HEAPWRIGHT_COLD void flush_cache();
   // Sends all batches and collects all remote frees of this heap's superblocks.
   void drain_remote();
-  // What thread cache and depot would keep for the next thread if this thread ended now, in bytes
-  // (ThreadCache::max_bytes()); SIZE_MAX: it has done so much that flushing them costs little beside
-  // that.
-  [[nodiscard]] std::size_t bytes_to_leave() const {
-    return C::kSecure || moved_lists_ > kFewLists ? SIZE_MAX : cache_.max_bytes() + depot_.bytes();
-  }
+  // What thread cache and depot would keep in use for the next thread if this thread ended now, in
+  // bytes. SIZE_MAX: flush them, because that costs little beside what the thread has done, or because
+  // a list has a cycle.
+  [[nodiscard]] HEAPWRIGHT_COLD std::size_t bytes_to_leave();
   // Flushes everything when the heap's thread ends; if `leaves_lists`, only spans and blocks that
   // others have freed: see 'One thread exit'.
   void on_thread_exit(bool leaves_lists = false) {

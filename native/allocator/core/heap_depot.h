@@ -23,8 +23,63 @@ void Heap<C>::flush_cache() {
     }
   }
   empty_depot();
+  owned_.reset_used_up();
   depot_limit_.reset();
   span_limit_.reset();
+}
+
+// Estimates in how many superblocks a list's blocks lie, from the first sixteen: further blocks lie in
+// other superblocks as often as the latter eight. Superblocks whose numbers are equal modulo 64 count
+// once. 0: these blocks form a cycle, made by a double free.
+template <Configuration C>
+[[gnu::noinline]] std::size_t estimated_superblocks(const Pool& pool, BlockChain list) {
+  constexpr std::size_t kHalf = 8;
+  std::uint64_t seen = 0;  // a bit for each superblock
+  std::size_t superblocks = 0;
+  const Block* block = list.first;
+  const auto look = [&] {
+    const std::uint64_t bit = std::uint64_t{1}
+                              << (reinterpret_cast<std::uintptr_t>(block) >> kSuperblockShift) % 64;
+    superblocks += (seen & bit) == 0 ? 1 : 0;
+    seen |= bit;
+    block = next_of<C>(pool, block);
+  };
+  for (std::size_t i = 0; i < kHalf && block != nullptr; ++i) {
+    look();
+  }
+  const Block* const middle = block;
+  const std::size_t in_first_half = superblocks;
+  for (std::size_t i = 0; i < kHalf && block != nullptr; ++i) {
+    look();
+    if (block == middle) {
+      return 0;
+    }
+  }
+  if (block == nullptr || list.count <= 2 * kHalf) {
+    return superblocks;
+  }
+  return superblocks + (superblocks - in_first_half) * (list.count - 2 * kHalf) / kHalf;
+}
+
+// Counts what lists keep in use: the blocks of each list, at least kCacheBytesPerClass; and 64 KiB for
+// each superblock that refills have used up since the last flush, because one of its blocks may be in a
+// list, and for further superblocks in which the first blocks of a list lie.
+template <Configuration C>
+std::size_t Heap<C>::bytes_to_leave() {
+  if (C::kSecure || moved_lists_ > kFewLists) {
+    return SIZE_MAX;
+  }
+  std::size_t bytes = depot_.shared_bytes() + owned_.used_up() * kSuperblockBytes;
+  bool has_cycle = false;
+  const auto count = [&](std::size_t class_number, BlockChain list) {
+    const std::size_t superblocks = estimated_superblocks<C>(*pool_, list);
+    has_cycle = has_cycle || superblocks == 0;
+    bytes += std::max(list.count * kUsableBytes<C>[class_number], C::kCacheBytesPerClass) +
+             (superblocks - 1) * kSuperblockBytes;
+  };
+  cache_.each_list(count);
+  depot_.each_private(count);
+  return has_cycle ? SIZE_MAX : bytes;
 }
 
 // Returns whether the first blocks of a list lie in many superblocks: they were freed in random

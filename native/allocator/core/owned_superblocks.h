@@ -80,6 +80,10 @@ class OwnedSuperblocks {
     return true;
   }
 
+  // How many superblocks refills have used up since reset_used_up().
+  [[nodiscard]] std::size_t used_up() const { return used_up_; }
+  void reset_used_up() { used_up_ = 0; }
+
   // Makes current superblocks ordinary ones, into which other threads may reclaim blocks. The next
   // collect_remote_frees() takes the blocks of threads that saw one of them as current.
   void on_thread_exit();
@@ -178,6 +182,7 @@ class OwnedSuperblocks {
   Sender sender_;
   Pool* pool_;
   SuperblockQueues<C> queues_;
+  std::size_t used_up_ = 0;                       // superblocks, see used_up()
   std::size_t started_ = 0;                       // superblocks, since collect_remote_frees() was last due
   std::size_t collect_at_ = kMinCollectInterval;  // a quarter of those that it looked at the last time
   FreedByOthers<C> freed_by_others_;
@@ -192,6 +197,7 @@ BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t bat
   const Guard guard(*this);
   if (superblock != nullptr) {
     disown(superblock);
+    ++used_up_;
   }
   superblock = queues_.first(class_number);
   if (superblock == nullptr) {
@@ -205,6 +211,7 @@ BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t bat
   const BlockChain blocks = take_blocks(superblock, batch);
   if (!has_blocks(superblock)) {
     disown(superblock);
+    ++used_up_;
   }
   return blocks;
 }

@@ -134,19 +134,6 @@ class ThreadCache {
   // returns its blocks and an upper bound of their number. A list that is short already stays,
   // because the program allocates as much as it frees; then returns an empty chain.
   BlockChain take_full(std::size_t number);
-  // What the lists cost that have blocks. Of each, counts the blocks that it had when it was last
-  // filled or checked, and those freed since then; and at least kCacheBytesPerClass, because a single
-  // block may be all that keeps a superblock in use.
-  [[nodiscard]] std::size_t max_bytes() const {
-    std::size_t bytes = 0;
-    for (std::size_t number = 1; number < Classes::kCount; ++number) {
-      if (const FreeList& list = lists_[number]; list.head != nullptr) {
-        const auto blocks = static_cast<std::size_t>(list.max_length - list.frees_left - 1);
-        bytes += std::max(blocks * kUsableBytes<C>[number], C::kCacheBytesPerClass);
-      }
-    }
-    return bytes;
-  }
   // Empties a list.
   BlockChain take_all(std::size_t number) {
     const std::int32_t max = max_blocks(number);
@@ -180,6 +167,16 @@ class ThreadCache {
     layout.first_lists = &lists_;
     layout.lists = Classes::kCount;
     layout.list_bytes = sizeof(FreeList);
+  }
+  // Calls f(class number, list) for each list. The count is an upper bound: the blocks that the list had
+  // when it was last filled or checked, and those freed since then.
+  template <class F>
+  void each_list(F f) const {
+    for (std::size_t number = 1; number < Classes::kCount; ++number) {
+      if (const FreeList& list = lists_[number]; list.head != nullptr) {
+        f(number, BlockChain{list.head, static_cast<std::size_t>(list.max_length - list.frees_left - 1)});
+      }
+    }
   }
   // Calls f(class number, block) for each cached block.
   template <class F>

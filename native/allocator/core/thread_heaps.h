@@ -11,7 +11,7 @@
 // Left lists. Flushing a heap and filling its lists again takes some 35,000 instructions, perhaps more
 // than all that a thread does for one request. So a thread that did little leaves the lists of its
 // thread cache and its depot as they are, and the next thread begins with them. All left lists
-// together count at most kMaxLeftBytes (16 KiB at least for each), and at most what free superblocks
+// together count at most kMaxLeftBytes (see Heap::bytes_to_leave()), and at most what free superblocks
 // may hold. They are flushed when the process trims, runs out of memory, or counts its memory. A
 // thread that did more flushes its heap, because each of its last freed blocks may be all that keeps a
 // superblock in use.
@@ -203,13 +203,13 @@ Heap<C>* ThreadHeaps<C>::attach() {
       heap = create_heap(count_);
       count_ += heap != nullptr ? 1 : 0;  // without memory no number is used up
     }
+    count_left(heap != nullptr ? -std::exchange(heap->left_bytes, 0) : 0);
     count_heaps(heap != nullptr ? 1 : 0);
     lock_.unlock();
   }
   if (heap == nullptr) {
     return nullptr;
   }
-  count_left(-std::exchange(heap->left_bytes, 0));
   current_ = heap;  // from here on this thread may allocate
   expect_exit(heap);
   return heap;
@@ -272,7 +272,7 @@ void ThreadHeaps<C>::on_thread_exit(void* pointer) {
   const bool leaves_lists = instance_->may_leave_lists(*heap);
   heap->on_thread_exit(leaves_lists);
   instance_->lock_.lock();
-  push(leaves_lists ? instance_->with_lists_ : instance_->idle_, heap);
+  push(heap->left_bytes != 0 ? instance_->with_lists_ : instance_->idle_, heap);
   instance_->count_heaps(-1);
   instance_->lock_.unlock();
 }

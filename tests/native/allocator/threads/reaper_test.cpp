@@ -266,6 +266,22 @@ std::size_t superblocks_in_use() {
   return s.superblocks;
 }
 
+// Calls f(number) in several threads, which all end afterwards.
+template <std::size_t kThreads, class F>
+void in_all_threads(F f) {
+  std::barrier meet(kThreads);
+  std::vector<std::thread> threads;
+  for (std::size_t me = 0; me < kThreads; ++me) {
+    threads.emplace_back([&, me] {
+      f(me);
+      meet.arrive_and_wait();
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+}
+
 TEST(ReaperThreads, AThreadThatDidLittleLeavesItsListsToTheNext) {
   const std::size_t before = superblocks_in_use();
   void* last = nullptr;
@@ -300,23 +316,10 @@ TEST(ReaperThreads, LeftListsHoldABoundedAmountOfMemory) {
   constexpr std::size_t kMaxLists = 2 * 1024 * 1024 / (16 * 1024);
   std::array<void*, kThreads> last{};
   std::array<void*, kThreads> next{};
-  const auto in_all_threads = [&](auto f) {
-    std::barrier meet(kThreads);
-    std::vector<std::thread> threads;
-    for (std::size_t me = 0; me < kThreads; ++me) {
-      threads.emplace_back([&, me] {
-        f(me);
-        meet.arrive_and_wait();
-      });
-    }
-    for (auto& thread : threads) {
-      thread.join();
-    }
-  };
   const auto count_left = [&](int blocks, std::size_t bytes) {
     reaper_trim();
-    in_all_threads([&](std::size_t me) { last[me] = use_blocks(blocks, bytes); });
-    in_all_threads([&](std::size_t me) { next[me] = reaper_malloc(bytes); });
+    in_all_threads<kThreads>([&](std::size_t me) { last[me] = use_blocks(blocks, bytes); });
+    in_all_threads<kThreads>([&](std::size_t me) { next[me] = reaper_malloc(bytes); });
     const auto is_left = [&](void* block) { return std::ranges::count(last, block) != 0; };
     const std::ptrdiff_t left = std::ranges::count_if(next, is_left);
     for (void* const block : next) {
@@ -330,6 +333,42 @@ TEST(ReaperThreads, LeftListsHoldABoundedAmountOfMemory) {
   const std::size_t long_lists = count_left(50, 4096);
   EXPECT_GT(long_lists, 0U);
   EXPECT_LE(long_lists, kMaxLists / 4);
+}
+
+TEST(ReaperThreads, ListsWithBlocksOfManySuperblocksDoNotStay) {
+  constexpr std::size_t kThreads = 60;
+  constexpr std::size_t kSuperblocks = 4;  // of each thread
+  std::array<std::vector<void*>, kThreads> results;
+  std::array<void*, kThreads> last{};
+  std::array<void*, kThreads> next{};
+  // Each thread frees `freed` blocks of each superblock, and another thread the rest.
+  const auto count_left = [&](std::size_t bytes, std::size_t freed) {
+    const std::size_t in_superblock = 64 * 1024 / bytes;
+    reaper_trim();
+    in_all_threads<kThreads>([&](std::size_t me) {
+      std::vector<void*> blocks(kSuperblocks * in_superblock);
+      std::ranges::generate(blocks, [=] { return reaper_malloc(bytes); });
+      results[me].clear();
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (i % in_superblock - in_superblock / 2 >= freed) {
+          results[me].push_back(blocks[i]);
+        } else {
+          reaper_free(last[me] = blocks[i]);
+        }
+      }
+    });
+    for (const auto& result : results) {
+      std::ranges::for_each(result, reaper_free);
+    }
+    in_all_threads<kThreads>([&](std::size_t me) { next[me] = reaper_malloc(bytes); });
+    const std::ptrdiff_t left =
+        std::ranges::count_if(next, [&](void* block) { return std::ranges::count(last, block) != 0; });
+    std::ranges::for_each(next, reaper_free);
+    return left;
+  };
+  constexpr std::ptrdiff_t kMaxLeft = 2 * 1024 * 1024 / ((kSuperblocks - 1) * 64 * 1024);
+  EXPECT_LE(count_left(2048, 1), kMaxLeft);
+  EXPECT_LE(count_left(64, 25), kMaxLeft) << "the first sixteen blocks lie in one superblock";
 }
 
 TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {
