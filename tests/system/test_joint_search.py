@@ -109,4 +109,5 @@ def test_glibc_is_not_searched_in_a_musl_program(heapwright: Heapwright, tmp_pat
     done = heapwright("tune", "--allocators", "glibc,exgen", "--budget", "2", "--study", "s.study", "--", str(prog))
     assert done.status == 1
     assert "glibc is not searched: glibc's settings do not reach prog: its C library is musl" in done.err
+    assert "exgen is not searched: exgen cannot be loaded into prog: its C library is musl" in done.err
     assert "no allocator can be searched in this program" in done.err
