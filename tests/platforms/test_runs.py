@@ -62,6 +62,8 @@ def test_the_cases_are_recorded_and_replayed(runnable: Platform, compiled: Calla
     counts = json.loads(packed.stdout)
     mallocs = runnable.run(runnable.folder / "heapwright-trace", "dump", trace).stdout.count(" malloc ")
     assert 0 <= mallocs - int(found[1]) < 100  # the C library allocates a little itself
+    info = json.loads(runnable.run(runnable.folder / "heapwright-trace", "info", trace).stdout)
+    assert info["remote_frees"]["count"] > 0  # the cases test the allocators' remote frees, too
     expanded = runnable.run(runnable.folder / "heapwright-trace", "expand", trace, ops)
     assert expanded.returncode == 0, expanded.stderr
     replayed = runnable.run(

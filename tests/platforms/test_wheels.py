@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from heapwright.errors import install_extra
 from heapwright.platforms import PACKED
 from tests import needs
 from tests.conftest import ROOT
@@ -81,6 +83,12 @@ def test_wheels_have_every_part_and_the_same_bytes_each_time(tmp_path: Path) -> 
         )
         assert "heapwright/kit/hw" in modes
         assert not [name for name in modes if "__pycache__" in name or "/benchmarks/" in name]
+
+
+def test_the_trial_expects_the_message_that_tune_gives_without_its_extra() -> None:
+    expected = re.search(r'^grep -qF "(.*)" /srv/said$', (ROOT / "tools/wheel_trial").read_text(), re.MULTILINE)
+    assert expected
+    assert expected[1] in install_extra("tune")
 
 
 def test_an_unknown_architecture_is_refused() -> None:

@@ -42,7 +42,7 @@ static void* churn(void* argument) {
       return "no memory";
     }
     blocks[at][0] = (unsigned char)(self + at);
-    void* const other = __atomic_exchange_n(&passed[(self + 1) % kThreads], malloc(100), __ATOMIC_ACQ_REL);
+    void* const other = __atomic_exchange_n(&passed[round % kThreads], malloc(100), __ATOMIC_ACQ_REL);
     free(other); /* mostly another thread's */
   }
   for (unsigned at = 0; at < kBlocks; at++) {

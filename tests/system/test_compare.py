@@ -13,6 +13,7 @@ import pytest
 
 from heapwright.metrics import NUMERIC
 from tests import needs
+from tests.conftest import PROGRAMS
 
 from .conftest import Heapwright
 
@@ -53,6 +54,26 @@ def test_each_allocator_has_a_row_in_every_format(
     assert r"\toprule" in tex
     assert (heapwright.folder / "c.svg").read_text().startswith("<?xml")
     assert done.out.splitlines()[1].startswith("glibc ")
+
+
+def test_a_musl_program_takes_libraries_for_musl_alone(heapwright: Heapwright) -> None:
+    prog, library = heapwright.folder / "prog", heapwright.folder / "libbump.so"
+    compiler = needs.command("musl-gcc")
+    subprocess.run([compiler, "-o", prog, PROGRAMS / "mapping_calls.c"], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, PROGRAMS / "bump_malloc.c"], check=True)
+    done = heapwright(*WORDS, "--allocators", f"glibc,{library},exgen", "--json", "c.json", "--", str(prog))
+    assert done.status == 0, done.err
+    found = json.loads((heapwright.folder / "c.json").read_text())
+    rows = found["allocators"]
+    assert (found["reference"], rows["default"]["malloc"]) == ("default", "musl")
+    assert {name: len(row["runs"]) for name, row in rows.items()} == {
+        "default": 4,
+        "glibc": 0,
+        "libbump.so": 4,
+        "exgen": 0,
+    }
+    assert "glibc's settings do not reach prog: its C library is musl" in done.out
+    assert "exgen cannot be loaded into prog: its C library is musl" in done.out
 
 
 def test_an_allocator_named_twice_is_compared_with_itself(heapwright: Heapwright) -> None:

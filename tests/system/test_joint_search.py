@@ -109,4 +109,16 @@ def test_glibc_is_not_searched_in_a_musl_program(heapwright: Heapwright, tmp_pat
     done = heapwright("tune", "--allocators", "glibc,exgen", "--budget", "2", "--study", "s.study", "--", str(prog))
     assert done.status == 1
     assert "glibc is not searched: glibc's settings do not reach prog: its C library is musl" in done.err
+    assert "exgen is not searched: exgen cannot be loaded into prog: its C library is musl" in done.err
     assert "no allocator can be searched in this program" in done.err
+
+
+def test_a_musl_program_is_not_searched_on_replays(heapwright: Heapwright, tmp_path: Path) -> None:
+    prog = tmp_path / "prog"
+    subprocess.run([needs.command("musl-gcc"), "-o", prog, PROGRAMS / "mapping_calls.c"], check=True)
+    param = '[[param]]\nkey = "mood"\nenv = "MOOD"\ntype = "enum"\nvalues = ["lean", "plain"]\nexplain = "A mood."\n'
+    (heapwright.folder / "own.toml").write_text(f'[allocator]\nname = "own"\n{param}')
+    options = ["--space", "own.toml", "--proxy", "replay", "--budget", "2", "--study", "s.study"]
+    done = heapwright("tune", *options, "--", str(prog))
+    assert done.status == 1
+    assert "cannot be searched on replays: prog cannot be recorded: its C library is musl" in done.err

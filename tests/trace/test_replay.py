@@ -22,19 +22,21 @@ from heapwright.trace.replay import environment, make_ready, replay_once, worklo
 from heapwright.trace.replay_report import Reading, Report, play
 from tests import needs
 from tests.command_server import SERVER, at_start
+from tests.processes import PACE
 from tests.trace.test_pack import parse
 
 HEAPWRIGHT = Path(sys.executable).parent / "heapwright"
 MIB = 1 << 20
+_SECONDS = 120 * PACE
 
 
 def heapwright(*words: str | Path, status: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs the command; in a fork if the variables allow it."""
     line, whole = [str(HEAPWRIGHT), *map(str, words)], {**os.environ, **env}
     if at_start(env):
-        done = subprocess.run(line, capture_output=True, text=True, check=False, env=whole, timeout=120)
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env=whole, timeout=_SECONDS)
     else:
-        code, out, err = SERVER.run(line, Path.cwd(), whole, timeout=120)
+        code, out, err = SERVER.run(line, Path.cwd(), whole, timeout=_SECONDS)
         done = subprocess.CompletedProcess(line, code, out.decode(), err.decode())
     assert done.returncode == status, done.stderr
     return done

@@ -17,7 +17,7 @@ import pytest
 from heapwright.trace.pack import native_program, pack
 from heapwright.trace.sampling import LIBRARY
 from tests import needs
-from tests.processes import PACE
+from tests.processes import PACE, wait_for
 from tests.trace.test_replay import heapwright
 
 Build = Callable[..., Path]
@@ -267,6 +267,11 @@ def test_bounded_file_over_a_billion_events(program: Build, tmp_path: Path) -> N
     assert max(times) > 0.99e9 * found["duration_s"]
 
 
+def begun(folder: Path) -> bool:
+    """Whether a raw file in a folder has its header."""
+    return any(raw.read_bytes()[:8].strip(b"\0") for raw in folder.glob("*.raw"))
+
+
 @pytest.mark.parametrize("bound", ["", "4M"])
 @pytest.mark.few(1)
 @pytest.mark.longer
@@ -284,6 +289,7 @@ def test_killed_at_any_moment_it_is_readable(bound: str, program: Build, tmp_pat
         }
         env |= {"HEAPWRIGHT_RECORD_MAX_SIZE": str(4 * MIB)} if bound else {}
         with subprocess.Popen([churn, "100000000"], env=env, stdout=subprocess.DEVNULL) as process:
+            wait_for(lambda folder=folder: begun(folder))  # type: ignore[misc]
             time.sleep(PACE * (0.02 + 0.04 * number))
             process.send_signal(signal.SIGKILL)
         raw = next(folder.glob("*.raw"))

@@ -144,7 +144,7 @@ def _built_for_musl(library: str) -> bool:
 
 def _other_libc(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:
     """The loader of musl ends a program if it cannot load a library of LD_PRELOAD."""
-    if "musl" not in Path(found.loader).name or (preload and _built_for_musl(preload)):
+    if not found.musl or (preload and _built_for_musl(preload)):
         return None
     instead = (
         "use a library for musl (docs/platforms.md), or a build of the program for glibc"

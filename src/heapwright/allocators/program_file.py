@@ -65,6 +65,11 @@ class ProgramFile(NamedTuple):
         """Whether it is linked statically, so that nothing can be preloaded into it."""
         return not self.loader and not self.foreign
 
+    @property
+    def musl(self) -> bool:
+        """Whether it uses musl as a shared library."""
+        return "musl" in Path(self.loader).name
+
 
 # Strings that a program contains if the allocator is linked in, and hardly otherwise: the beginning
 # of a message, or the name of a variable.
@@ -103,6 +108,16 @@ def read_program(program: str) -> ProgramFile | None:
         except (OSError, ValueError, OverflowError, IndexError, struct.error):
             return None
     return None
+
+
+def uses_musl(program: str) -> bool:
+    """Whether a program, or the interpreter of a script, uses musl as a shared library.
+
+    Args:
+        program: a path, or a name on PATH.
+    """
+    found = read_program(program)
+    return found is not None and found.musl
 
 
 class MappedFile(NamedTuple):

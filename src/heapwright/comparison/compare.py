@@ -4,8 +4,8 @@ A round is a block: every allocator runs once on every input. The first run of e
 counted. In it the loader tells whether the allocator became the program's malloc. An allocator that crashes, hangs,
 changes the output or is not loaded keeps its row with the reason, and the others are still measured.
 
-The first row is the reference. If the user named none and the program has another malloc than the system's, the
-reference is the program with nothing changed. It gets a row named 'default' beside the row of glibc.
+The first row is the reference. If the user named none and the program has another malloc than the system's, or if it
+uses musl, the reference is the program with nothing changed. It gets a row named 'default'.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from heapwright.workload.execute import Executor, Outcome, advice, how_it_fails,
 from heapwright.workload.model import Input, Workload
 from heapwright.workload.work_done import fixed_time_sentence, fixed_time_warning, load_errors_warning
 
+_UNCHANGED = Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT)))
 _OWN = "its own malloc"  # shown where the name of the program's malloc is not known
 _REFERENCE_RUNS = 3  # of the reference with equal output, before another output counts as a failure
 
@@ -116,8 +117,7 @@ class Comparer:
         progress: is told of every run.
         base: the environment variables to which allocators add theirs.
         machines: run the rounds; None for this machine. Warm-ups always run on this machine.
-        named: whether the user named the reference. If not, and the program's malloc is not the system's, the reference
-            is the program with nothing changed.
+        named: whether the user named the reference.
         embedded: the allocator that is linked into the program, or None. If there is one, the other allocators only get
             a row with the reason why they cannot be used.
         recorded: the recordings and their replays, if the workload is recordings: no program runs.
@@ -166,6 +166,8 @@ class Comparer:
             self._executor = self._make_executor(folder / "references")
             if self.embedded is not None:
                 self._judge_by_embedded(self.embedded)
+            elif self.recorded is None and self.workload.container is None and not self.workload.tells_bindings:
+                self._judge_by_musl()
             usable = sum(not row.failure for row in self.rows)
             self.progress.phase("compare.warm", usable * len(self.workload.inputs))
             if not self.named and self.embedded is None:
@@ -216,19 +218,24 @@ class Comparer:
     def _judge_by_embedded(self, embedded: Allocator) -> None:
         """Make the program with nothing changed the reference, because other allocators cannot replace its malloc."""
         if not self.rows[0].allocator.embedded:
-            row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
-            row.malloc = embedded_name(embedded)
-            self.rows.insert(0, row)
+            self.rows.insert(0, Row(_UNCHANGED, malloc=embedded_name(embedded)))
         for row in self.rows[1:]:
             if not row.allocator.embedded:
                 row.failure = f"not loaded: {embedded_name(embedded)} is linked into the program"
+
+    def _judge_by_musl(self) -> None:
+        """Make the program with nothing changed the reference. Only libraries for musl can replace its malloc."""
+        for row in self.rows:
+            obstacle = find_obstacle(self.workload.program(), row.allocator.name, row.allocator.preload)
+            row.failure = obstacle.why if obstacle else ""
+        self.rows.insert(0, Row(_UNCHANGED, malloc="musl"))
 
     def _find_reference(self) -> None:
         """Run the program with nothing changed. It becomes the reference if its malloc is not that of the first row."""
         system = self.rows[0].allocator
         if system.preload or not system.path or not self.workload.tells_bindings:
             return
-        row = Row(Allocator(DEFAULT, None, None, False, "", SpaceFile(AllocatorSpec(DEFAULT))))
+        row = Row(_UNCHANGED)
         self.rows.insert(0, row)
         input_ = self.workload.inputs[0]
         found = self._warm(row, input_)
@@ -367,8 +374,7 @@ class Comparer:
         )
 
     def _pad(self, at: int, number: int, input_: Input) -> int:
-        name = self.rows[at].allocator.name
-        return random_pad(f"{self.seed}/{number}/{input_.name}/{name}")
+        return random_pad(f"{self.seed}/{number}/{input_.name}/{self.rows[at].allocator.name}")
 
     def _measured(self, result: JobResult) -> None:
         row, job = self.rows[result.job.config], result.job

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 import msgspec
 
 from heapwright.allocators.embedded import embedded_name
+from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import SpaceFile
 from heapwright.interleaving.blocks import Blocks
@@ -182,7 +183,8 @@ class Session:
             return f"{embedded_name(own)} is linked into it, and a recording sees none of its allocations"
         if self.store.meta.managed.get("reach") == "glibc":
             return "it is linked statically, so it cannot be recorded"
-        return ""
+        obstacle = find_obstacle(self.workload.program())
+        return obstacle.why if obstacle is not None and obstacle.certain else ""
 
     def make_executor(self, timeout: float, first: bool = False) -> Executor:
         """An executor that runs and measures the program.

@@ -159,7 +159,8 @@ def _judged(
 ) -> tuple[Allocator, str]:
     program = workload.program()
     if not workload.tells_bindings:  # musl ends a program whose library it cannot load, so its first run tells
-        return allocator, ""
+        obstacle = find_obstacle(program, allocator.name, allocator.preload)
+        return allocator, obstacle.why if obstacle is not None else ""
     for _ in range(2):  # the system's malloc may need preloading; then it is judged again
         found, failure = _find_bindings(
             executor,

@@ -50,6 +50,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from heapwright.allocators.program_file import uses_musl
 from heapwright.errors import UsageError, unknown
 from heapwright.measure.container import Container, open_container
 from heapwright.measure.prefix import Prefix
@@ -231,7 +232,7 @@ class Workload:
     @property
     def tells_bindings(self) -> bool:
         """Whether the program's loader can tell whose malloc it bound: that of glibc can, that of musl cannot."""
-        return self.container is None or not self.container.image.platform.endswith("-musl")
+        return not (self.container.image.platform.endswith("-musl") if self.container else uses_musl(self.program()))
 
     def where(self) -> dict[str, str]:
         """Return facts for reports about the place of the runs, beside those of the machine: the image, or none."""
