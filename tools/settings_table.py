@@ -31,7 +31,8 @@ def _span(spec: ParamSpec) -> str:
     step = powers[spec.step] if spec.scale == "log2" else linear
     high = f"{spec.high_per_core} x cores" if spec.high_per_core else str(spec.high)
     special = f"{', '.join(map(str, spec.specials))}; " if spec.specials else ""
-    return f"{special}{spec.low} … {high} {spec.unit}".rstrip() + f", {step}"
+    unit = spec.unit if spec.unit == "%" else f" {spec.unit}"
+    return f"{special}{spec.low} … {high}{unit}".rstrip() + f", {step}"
 
 
 def _when(spec: ParamSpec) -> str:

@@ -132,15 +132,15 @@ LEFT_OUT = {
     ),
     **dict.fromkeys(
         (
-            "diagnose 32075",
+            "diagnose 2755",
             "record --sample 16 -o web.hwt --workload examples/http-server.toml",
             "tune --trace web.hwt --minimize peak_rss,mean_rss --budget 2m --study web.study",
             "verify web.study --max-time 4m --workload examples/http-server.toml",
             "apply web.study",
-            "diagnose 29773",
+            "diagnose 24844",
             "record --sample 16 -o redis.hwt --workload examples/redis.toml",
             "tune --trace redis.hwt --minimize peak_rss,mean_rss --budget 2m --study redis.study",
-            "verify redis.study --max-time 16m --workload examples/redis.toml",
+            "verify redis.study --max-time 8m --workload examples/redis.toml",
             "apply redis.study",
             "record --sample 16 -o paused.hwt -- ./paused_service pool 4 1500 8",
             "record --sample 16 --max-cost 0 -o pausedfull.hwt -- ./paused_service pool 4 1500 8",

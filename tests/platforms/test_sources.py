@@ -19,6 +19,7 @@ OTHERS = {
     "meter/procfs.cpp": "a buffer",
     "model/layout.cpp": "bytes that are too few to matter",
     "raw_format/format.h": "a number of writers",
+    "recorder/chosen_objects.h": "the smallest page, of which every page is a multiple",
     "recorder/heap_size.h": "a buffer",
     "recorder/session.h": "a path's length",
     "recorder/settings.cpp": "a path's length",

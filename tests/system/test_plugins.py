@@ -97,7 +97,8 @@ def test_an_experiment_goes_on_after_a_failure(heapwright: Heapwright, monkeypat
     done = heapwright("experiment", "e.toml")
     assert done.status == 1
     last = done.err.splitlines()[-1]
-    assert "true-fails-3-1.study: the search method 'fails' fails: ValueError: my fault" in last
+    assert done.err.count("true-fails-3-1.study: the search method 'fails' fails: ValueError: my fault") == 1
+    assert "1 search failed" in last
     assert "1 of the same program and method were left out" in last
     results = (heapwright.folder / "e/results.md").read_text()
     assert "Not finished: it lacks 2 searches." in results
