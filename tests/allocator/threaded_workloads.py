@@ -32,7 +32,7 @@ GRAPHICSMAGICK = r"""
 export OMP_NUM_THREADS=4
 (printf 'P6 200 150 255\n'; head -c 90000 "$NUMBERS") >in.ppm
 gm convert in.ppm -blur 3x2 -resize 150% -sharpen 2x1 -rotate 7 ppm:- | cksum
-gm convert in.ppm -median 2 -spread 0 -colors 32 ppm:- | cksum
+gm convert in.ppm -median 2 -colors 32 ppm:- | cksum
 """
 
 POVRAY = r"""
