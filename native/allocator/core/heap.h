@@ -229,8 +229,8 @@ class Heap {
   // Sends all batches and collects all remote frees of this heap's superblocks.
   void drain_remote();
   // What thread cache and depot would keep in use for the next thread if this thread ended now, in
-  // bytes. SIZE_MAX: flush them, because that costs little beside what the thread has done, or because
-  // a list has a cycle.
+  // bytes. SIZE_MAX: they must be flushed. The thread has done much more than a flush costs, or a list
+  // has a cycle.
   [[nodiscard]] HEAPWRIGHT_COLD std::size_t bytes_to_leave();
   // Flushes everything when the heap's thread ends; if `leaves_lists`, only spans and blocks that
   // others have freed: see 'One thread exit'.

@@ -8,13 +8,13 @@
 // a thread ends, its heap is flushed and kept, with its partly used superblocks, for the next new
 // thread.
 //
-// Left lists. Flushing a heap and filling its lists again takes some 35,000 instructions, perhaps more
-// than all that a thread does for one request. So a thread that did little leaves the lists of its
-// thread cache and its depot as they are, and the next thread begins with them. All left lists
-// together count at most kMaxLeftBytes (see Heap::bytes_to_leave()), and at most what free superblocks
-// may hold. They are flushed when the process trims, runs out of memory, or counts its memory. A
-// thread that did more flushes its heap, because each of its last freed blocks may be all that keeps a
-// superblock in use.
+// Left lists. Flushing a heap and filling its lists again takes tens of thousands of instructions
+// (docs/design-notes/reaper.md has counts), perhaps more than all that a thread does for one request.
+// So a thread that did little leaves the lists of its thread cache and its depot as they are, and the
+// next thread begins with them. All left lists together count at most kMaxLeftBytes (see
+// Heap::bytes_to_leave()), and at most what free superblocks may hold. They are flushed when the process
+// trims, runs out of memory, or counts its memory. A thread that did more flushes its heap, because
+// each of its last freed blocks may be all that keeps a superblock in use.
 //
 // A thread may still allocate after that, in destructors of other libraries or in libc's thread
 // teardown. Such allocations come from one heap that all ending threads share under a lock, so they
