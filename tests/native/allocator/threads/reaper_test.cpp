@@ -368,7 +368,7 @@ TEST(ReaperThreads, ListsWithBlocksOfManySuperblocksDoNotStay) {
   };
   constexpr std::ptrdiff_t kMaxLeft = 2 * 1024 * 1024 / ((kSuperblocks - 1) * 64 * 1024);
   EXPECT_LE(count_left(2048, 1), kMaxLeft);
-  EXPECT_LE(count_left(64, 25), kMaxLeft) << "the first sixteen blocks lie in one superblock";
+  EXPECT_LE(count_left(128, 16), kMaxLeft) << "the first sixteen blocks lie in one superblock";
 }
 
 TEST(ReaperThreads, TheLastBlocksComeFromSeveralThreadsAtOnce) {
