@@ -23,9 +23,15 @@ def test_phases_have_readable_names() -> None:
     assert title("something new") == "something new"
 
 
-def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that progress reads, as the only item; tests change it."""
     now = [0.0]
     monkeypatch.setattr("heapwright.report.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_lines_at_the_end_of_each_phase(capsys: pytest.CaptureFixture[str], now: list[float]) -> None:
     with PlainProgress() as plain:
         plain.note("study: s.study")
         plain.phase("search", 30)
@@ -70,10 +76,8 @@ def test_a_note_comes_after_the_runs_before_it(capsys: pytest.CaptureFixture[str
 
 
 def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], now: list[float]
 ) -> None:
-    now = [0.0]
-    monkeypatch.setattr("heapwright.report.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     with PlainProgress() as plain:
         plain.phase("confirm", 160)
         for _ in range(2):
@@ -85,10 +89,8 @@ def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(
 
 
 def test_a_stage_that_takes_longer_does_not_use_up_the_time_of_later_ones(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], now: list[float]
 ) -> None:
-    now = [0.0]
-    monkeypatch.setattr("heapwright.report.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     with PlainProgress() as plain:
         plain.left(100.0, later=60.0)
         plain.phase("search", 20)
