@@ -16,6 +16,9 @@
 // thread that sleeps strands no memory: any thread that frees enough of the blocks becomes the
 // owner.
 //
+// A superblock with free blocks that its owner does not allocate from may pass to a heap that needs
+// such blocks (superblocks_from_others.h).
+//
 // Reclaiming. An idle owner must not strand memory either. When a quarter of a superblock's blocks
 // wait in its remote queue, or all blocks that the owner does not have, the freeing thread reclaims
 // them: it moves them to the free list in the owner's name, under the owner's lock. Two threads may
