@@ -25,8 +25,9 @@
 //      purged page, whose memory the kernel has and whose blocks are linked again; else from its
 //      remote queue; else they are carved from memory that was never used.
 //   4. If the current superblock has no block left, the heap goes on with the next in the queue of
-//      the class, or with a new one from the region. With several threads it disowns the old one:
-//      that has no owner until enough of its blocks are free. Its tag still names this heap.
+//      the class, or with one that another heap does not use now, or with a new one from the region.
+//      With several threads it disowns the old one: that has no owner until enough of its blocks are
+//      free. Its tag still names this heap.
 //   5. If there is no memory, the heap calls trim() and tries once more.
 //
 // One free of a block whose superblock's tag names this heap:
@@ -83,7 +84,7 @@
 // Invariants:
 //   - At most one thread uses a heap. Other threads may only send to its superblocks' remote
 //     queues, add to and take its lists of blocks freed by others, take the shared lists and the spans
-//     of its depot, and, under its lock, reclaim and return blocks for it.
+//     of its depot, and, under its lock, reclaim and return blocks for it and take superblocks.
 //   - Each block of a size class is in exactly one place: with the program, in a thread cache, in a
 //     depot, in a list of blocks freed by others, in a batch, in a remote queue, in quarantine
 //     (hardened builds, C::kSecure), in its superblock's free list, on a purged page, or not carved

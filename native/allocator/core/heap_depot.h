@@ -9,6 +9,7 @@
 
 #include "heap.h"
 #include "return_blocks.h"
+#include "take_blocks.h"
 
 namespace heapwright::alloc {
 

@@ -3,7 +3,7 @@
 //     queue of each class: the owned superblocks with a block to hand out;
 //     `current` is the one that refills take from
 //
-//     refill ◄── current superblock ◄── first in the queue ◄── a new one from the region
+//     refill ◄── current superblock ◄── first in the queue ◄── another heap's, or a new one
 //     return ──► its superblock's free list ──(all blocks free)──► the region
 //
 // Ownership. The superblock's remote queue (remote_queue.h) decides who owns it. The owner need not
@@ -15,6 +15,9 @@
 // A full superblock has no owner. When its last block is handed out, its owner disowns it. So a
 // thread that sleeps strands no memory: any thread that frees enough of the blocks becomes the
 // owner.
+//
+// A superblock with free blocks that its owner does not allocate from may pass to a heap that needs
+// such blocks (superblocks_from_others.h).
 //
 // Reclaiming. An idle owner must not strand memory either. When a quarter of a superblock's blocks
 // wait in its remote queue, or all blocks that the owner does not have, the freeing thread reclaims
@@ -53,7 +56,7 @@ class OwnedSuperblocks {
   // none: out of memory. The region may have grown: call ThreadCache::update_region_bounds(). It
   // takes no lock while the current superblock has blocks: a locked instruction waits until the
   // processor's cache has received all that the program wrote before. `may_grow`: otherwise it also
-  // takes none if the region would need new memory.
+  // takes none if the region would need new memory. Implemented in take_blocks.h.
   BlockChain refill(std::size_t class_number, std::size_t batch, bool may_grow = true);
 
   // How linked blocks of one class return.
@@ -107,6 +110,8 @@ class OwnedSuperblocks {
  private:
   static constexpr std::uint32_t kReclaimDivisor = 4;     // a quarter of a superblock's blocks
   static constexpr std::size_t kMinCollectInterval = 32;  // superblocks started
+  static constexpr std::size_t kHeapsPerLook = 8;         // see take_from_another_heap()
+  static constexpr int kSuperblocksPerLook = 8;
 
   // Held while a heap's superblocks change: by its thread, or by a thread that reclaims blocks for
   // it. No thread holds two of them. A process with one thread needs none.
@@ -152,7 +157,6 @@ class OwnedSuperblocks {
   bool own_again(Superblock* superblock);
   void become_owner(Superblock* superblock);
   void disown(Superblock* superblock);
-  void join_senders();
   void add_taken(Superblock* superblock, RemoteQueue::Taken taken);
   bool take_arrived(Superblock* superblock, bool new_owner);
   static void reclaim(Superblock* superblock);
@@ -172,14 +176,17 @@ class OwnedSuperblocks {
   bool requeue_or_release(Superblock* superblock);
   void release(Superblock* superblock);
   BlockChain take_blocks(Superblock* superblock, std::size_t batch);
-  Superblock* start_superblock(std::size_t class_number, bool may_grow);
+  BlockChain take_from_queue(std::size_t class_number, std::size_t batch);
+  bool start_superblock(std::size_t class_number, bool may_grow);
+  bool take_from_another_heap(std::size_t class_number);
+  Superblock* give_away(std::size_t class_number);
 
   platform::Lock lock_;
   std::uint32_t owner_;  // owner_tag() of the heap
   // If it differs from the pool's, the heap's thread is in another process and lock_ may be held
   // for ever.
   std::uint32_t forks_ = 0;
-  Sender sender_;
+  HeapRecord record_;
   Pool* pool_;
   SuperblockQueues<C> queues_;
   std::size_t used_up_ = 0;                       // superblocks, see used_up()
@@ -189,105 +196,16 @@ class OwnedSuperblocks {
 };
 
 template <Configuration C>
-BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t batch, bool may_grow) {
-  Superblock* superblock = queues_.current(class_number);
-  if (superblock != nullptr && has_blocks(superblock)) {
-    return take_blocks(superblock, batch);
-  }
-  const Guard guard(*this);
-  if (superblock != nullptr) {
-    disown(superblock);
-    ++used_up_;
-  }
-  superblock = queues_.first(class_number);
-  if (superblock == nullptr) {
-    superblock = start_superblock(class_number, may_grow);
-    if (superblock == nullptr) {
-      return {};
-    }
-  }
-  set_quick_limit(superblock, 0);
-  queues_.make_current(superblock);
-  const BlockChain blocks = take_blocks(superblock, batch);
-  if (!has_blocks(superblock)) {
-    disown(superblock);
-    ++used_up_;
-  }
-  return blocks;
-}
-
-// Takes the whole free list, because the links of a list that is walked may be in no cache of the
-// processor. While pages are purged, `free_count` also counts their blocks, so a list of unknown
-// length would leave; then it takes `batch` blocks.
-template <Configuration C>
-BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t batch) {
-  if (superblock->free == nullptr && superblock->purged_pages != 0) {
-    if (FreeBits::fit(superblock->size)) {
-      const BlockChain some = FreeBits(superblock).take<C>(*pool_, 2 * batch);
-      queues_.set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(some.count));
-      return some;
-    }
-    queues_.purger().reuse(superblock);
-  }
-  if (superblock->free == nullptr && pool_->threaded && RemoteQueue::of(superblock).count() >= batch) {
-    add_taken(superblock, RemoteQueue::of(superblock).take(superblock));  // better than untouched memory
-  }
-  if (superblock->free == nullptr) {
-    return carve<C>(*pool_, superblock, C::kSecure ? std::max(batch, kMinCarved<C>) : batch);
-  }
-  const std::uint32_t with_bits = FreeBits::fit(superblock->size) ? superblock->free_bits : 0;
-  if (superblock->purged_pages == with_bits) {
-    const BlockChain all{superblock->free, superblock->free_count - with_bits};
-    superblock->free = nullptr;
-    queues_.set_free_count(superblock, with_bits);
-    return all;
-  }
-  const BlockChain some = split_free_list<C>(*pool_, superblock, batch);
-  queues_.set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(some.count));
-  return some;
-}
-
-template <Configuration C>
-Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool may_grow) {
-  Superblock* superblock = nullptr;
-  {
-    const Pool::Guard guard(*pool_);
-    if constexpr (C::kSecure) {
-      pool_->start_hardening();
-    }
-    if (!may_grow && pool_->region.needs_new_memory(kSuperblockBytes)) {
-      return nullptr;
-    }
-    superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number),
-                                    Classes::bytes(class_number) <= HugePages::kLargestBlockBytes);
-    if (superblock == nullptr) {
-      return nullptr;
-    }
-    describe_superblock(superblock, class_number, Classes::bytes(class_number));
-    superblock->touched = !pool_->region.last_was_clean();
-    if (!C::kSecure && FreeBits::fit(superblock->size)) {
-      chunk_of(superblock)->bits_resident = true;
-    }
-  }
-  ++started_;
-  if (pool_->threaded) {
-    RemoteQueue::of(superblock).reset();
-  }
-  become_owner(superblock);
-  queues_.push_front(superblock);
-  return superblock;
-}
-
-template <Configuration C>
 void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
   Superblock* const superblock = batch.superblock;
   const std::uint32_t threshold = reclaim_threshold(superblock);
   RemoteQueue::Taken taken;
   const auto link = [this](Block* last, Block* next) { set_next<C>(*pool_, last, next); };
-  if (sender_.forks != pool_->forks + 1) [[unlikely]] {
-    join_senders();
+  if (record_.forks != pool_->forks + 1) [[unlikely]] {
+    const Pool::Guard guard(*pool_);
+    pool_->join(record_, this);
   }
-  store_shared(sender_.active, true);  // before the push, which lets others release the superblock
+  store_shared(record_.sends, true);  // before the push, which lets others release the superblock
   const bool became_owner =
       RemoteQueue::of(superblock)
           .push(superblock, batch.first, batch.last, batch.count(), threshold, link, taken);
@@ -303,15 +221,7 @@ void OwnedSuperblocks<C>::send(const RemoteFreeBatch& batch) {
                                           __atomic_load_n(&superblock->carved, __ATOMIC_RELAXED))) {
     reclaim(superblock);
   }
-  __atomic_store_n(&sender_.active, false, __ATOMIC_RELEASE);
-}
-
-// Lets Pool::shrink_region() know of this heap.
-template <Configuration C>
-void OwnedSuperblocks<C>::join_senders() {
-  const Pool::Guard guard(*pool_);
-  sender_ = {false, pool_->forks + 1, pool_->senders};
-  pool_->senders = &sender_;
+  __atomic_store_n(&record_.sends, false, __ATOMIC_RELEASE);
 }
 
 // Moves a superblock's remotely freed blocks to its free list on behalf of its owner. Other threads
@@ -373,6 +283,10 @@ template <Configuration C>
 void OwnedSuperblocks<C>::take_over(OwnedSuperblocks& other) {
   queues_.take_over(other.queues_);
   queues_.each([this](Superblock* superblock) { superblock->owner = this; });
+  {
+    const Pool::Guard guard(*pool_);
+    pool_->join(record_, this);
+  }
   owner_ = other.owner_;
   started_ = other.started_;
 }

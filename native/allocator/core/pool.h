@@ -18,12 +18,14 @@
 
 namespace heapwright::alloc {
 
-// Whether a heap is sending remotely freed blocks. As soon as they have arrived, other threads may
-// release their superblock, but the sending thread still reads its description.
-struct Sender {
-  bool active = false;
+// What other threads may know of a heap's superblocks.
+struct HeapRecord {
+  void* superblocks = nullptr;  // the heap's OwnedSuperblocks
+  // Whether the heap is sending remotely freed blocks. As soon as they have arrived, other threads
+  // may release their superblock, but the sending thread still reads its description.
+  bool sends = false;
   std::uint32_t forks = 0;  // Pool::forks + 1 when the heap joined the list; 0: never
-  Sender* next = nullptr;
+  HeapRecord* next = nullptr;
 };
 
 // What all threads may know of a heap's depot (depot.h).
@@ -92,9 +94,10 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;            // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
-  Sender* senders = nullptr;        // of the heaps that have sent something since the last fork
+  bool threaded = false;    // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;  // how many forks lie between the first process and this one
+  HeapRecord* records =
+      nullptr;  // of heaps that have started a superblock or sent blocks since the last fork
   DepotRecord* depots = nullptr;    // of heaps that have had a large depot, spans, or blocks freed by others
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
   // Flushes the lists that ended threads have left (thread_heaps.h); nullptr: there are none.
@@ -159,18 +162,32 @@ struct Pool {
   // changing their depots. What these hold is lost, like the blocks in their thread caches.
   void forget_other_heaps() {
     ++forks;
-    senders = nullptr;
+    records = next_record_ = nullptr;
     depots = next_depot_ = nullptr;
     region.lent = {};
   }
 
+  // Lets other threads find a heap. The caller holds the lock.
+  void join(HeapRecord& record, void* superblocks) {
+    if (record.forks != forks + 1) {
+      record = {superblocks, false, forks + 1, records};
+      records = &record;
+    }
+  }
+  // Returns another heap's record, each time the next one; nullptr: the last one has been passed, or
+  // there is none. The caller holds the lock.
+  HeapRecord* next_record() {
+    next_record_ = next_record_ != nullptr ? next_record_->next : records;
+    return next_record_;
+  }
+
   // Returns to the kernel the address space that is free at the end of the region, unless a thread
-  // may still read a description there. It suffices to look once: a thread becomes active before
+  // may still read a description there. It suffices to look once: a thread sets `sends` before
   // its blocks arrive, and a superblock is free only after all its blocks have arrived. The caller
   // holds the lock.
   void shrink_region() {
-    for (const Sender* sender = senders; sender != nullptr; sender = sender->next) {
-      if (__atomic_load_n(&sender->active, __ATOMIC_ACQUIRE)) {
+    for (const HeapRecord* record = records; record != nullptr; record = record->next) {
+      if (__atomic_load_n(&record->sends, __ATOMIC_ACQUIRE)) {
         return;
       }
     }
@@ -216,6 +233,7 @@ struct Pool {
  private:
   static constexpr int kDepotsPerLook = 16;
   static constexpr std::size_t kDepotsBytes = std::size_t{4} << 20;
+  HeapRecord* next_record_ = nullptr;  // that next_record() has returned last
   DepotRecord* next_depot_ = nullptr;  // that find_idle_depot() looks at next; nullptr: the first
 };
 

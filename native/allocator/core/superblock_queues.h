@@ -23,6 +23,7 @@ class SuperblockQueues {
   constexpr explicit SuperblockQueues(Pool& pool) : purger_(pool) {}
 
   [[nodiscard]] Superblock* first(std::size_t class_number) const { return queues_[class_number].first; }
+  [[nodiscard]] Superblock* last(std::size_t class_number) const { return queues_[class_number].last; }
   void push_front(Superblock* superblock) { queues_[superblock->size_class].push_front(superblock); }
   void remove(Superblock* superblock) { queues_[superblock->size_class].remove(superblock); }
   // Calls f(superblock) for each queued superblock; f may remove that one.
@@ -54,6 +55,15 @@ class SuperblockQueues {
       current_[superblock->size_class] = nullptr;
       purger_.add_idle(std::size_t{superblock->free_count} * superblock->size);
     }
+  }
+  // Moves a superblock that is not current to the queues of another heap: first remove_for_another()
+  // here, then accept() there, before it is queued.
+  void remove_for_another(Superblock* superblock) {
+    purger_.remove_idle(std::size_t{superblock->free_count} * superblock->size);
+    remove(superblock);
+  }
+  void accept(Superblock* superblock) {
+    purger_.add_idle(std::size_t{superblock->free_count} * superblock->size);
   }
   // Every change of an owned superblock's number of free blocks goes through here.
   void set_free_count(Superblock* superblock, std::uint32_t count) {

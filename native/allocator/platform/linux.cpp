@@ -398,6 +398,15 @@ void Lock::lock() {
   }
 }
 
+bool Lock::lock_if_free() {
+  locks_held = locks_held + 1;
+  const bool taken = try_lock(0, kHeld);
+  if (!taken) {
+    locks_held = locks_held - 1;
+  }
+  return taken;
+}
+
 void Lock::unlock() {
   if (Forking::keeps_locks()) [[unlikely]] {
     __atomic_fetch_or(&word_, kKept, __ATOMIC_RELAXED);

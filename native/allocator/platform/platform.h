@@ -117,6 +117,8 @@ class Lock {
   static constexpr int kForkTimeoutS = 10;  // the longest forks, of a terabyte, take some seconds
 
   void lock();
+  // Takes the lock unless a thread holds it. Returns whether it did.
+  bool lock_if_free();
   void unlock();
   // The forking thread keeps the lock from now on, and calls release_kept() in the parent.
   void keep_across_fork() {

@@ -10,6 +10,7 @@
 
 #include "core/remote_frees.h"
 #include "core/return_blocks.h"
+#include "core/take_blocks.h"
 #include "support.h"
 
 namespace heapwright::alloc::test {
@@ -210,7 +211,7 @@ TEST_F(OwnedSuperblocksTest, TheRegionDoesNotShrinkWhileAThreadSends) {
   watched = &pool;
   active = false;
   pool.region.settings.clock = [] {
-    active = active || (watched->senders != nullptr && watched->senders->active);
+    active = active || (watched->records != nullptr && watched->records->sends);
     return now_ms;
   };
   Owned::become_threaded(pool);
@@ -222,12 +223,12 @@ TEST_F(OwnedSuperblocksTest, TheRegionDoesNotShrinkWhileAThreadSends) {
   frees_of_other.send_all();
   EXPECT_EQ(superblocks_in_use(), 0U);
   EXPECT_TRUE(active) << "while it released the superblock";
-  ASSERT_NE(pool.senders, nullptr);
-  EXPECT_FALSE(pool.senders->active) << "afterwards";
-  pool.senders->active = true;
+  ASSERT_NE(pool.records, nullptr);
+  EXPECT_FALSE(pool.records->sends) << "afterwards";
+  pool.records->sends = true;
   pool.shrink_region();
   EXPECT_EQ(pool.region.bytes(), kChunkBytes);
-  pool.senders->active = false;
+  pool.records->sends = false;
   pool.shrink_region();
   EXPECT_EQ(pool.region.bytes(), 0U);
 }

@@ -32,6 +32,8 @@ enum class Broken : std::uint8_t {
   kNoLookWhenNew,            // requeue_or_release() by a new owner without reading the queue
   kLooksOnce,                // requeue_or_release() without another look after one that found something
   kNoTakeAfterLeaving,       // leave() though there are blocks to take
+  kTakesWithoutLock,         // take_from() without the lock of the heap that gives
+  kStaysQueued,              // take_from() without queued = false
 };
 
 constexpr int kNobody = -1;
@@ -111,6 +113,30 @@ class World {
     return_blocks(me, chain_of(first, count));
   }
   // Frees `count` blocks from number `first` on as one batch: OwnedSuperblocks::send().
+  // Takes the superblock from heap `from` if its queue holds it and enough blocks are free:
+  // OwnedSuperblocks::take_from_another_heap().
+  void take_from(int from, int me) {
+    if (broken != Broken::kTakesWithoutLock) {
+      lock(from);
+    }
+    const bool gives = in_queue_ == from && free_count.value >= kClaimThreshold;
+    if (gives) {
+      enter();
+      enqueue(kNobody, from);
+      if (broken != Broken::kStaysQueued) {
+        queued.set(false);
+      }
+    }
+    if (broken != Broken::kTakesWithoutLock) {
+      unlock(from);
+    }
+    if (gives) {
+      lock(me);
+      requeue_or_release(me);
+      go_out();
+      unlock(me);
+    }
+  }
   void send(int me, std::uint32_t first, std::uint32_t count) {
     send(me, chain_of(first, count), block(first + count - 1), count);
   }

@@ -1,0 +1,75 @@
+// Takes superblocks from other heaps: OwnedSuperblocks::take_from_another_heap.
+//
+// Free blocks of a class gather now in one heap, now in another: where threads free each other's
+// blocks, or need more of them at one time than at another. If each heap that lacks blocks started a
+// new superblock, every heap would keep as many free blocks as it ever had too many, and memory would
+// grow for minutes (docs/design-notes/reaper.md has figures). So a heap first looks for a superblock
+// of the class that another heap owns, of which a quarter is free, and from which that heap does not
+// allocate now.
+//
+// The other heap's lock is held while the superblock leaves its queue, and this heap's lock while it
+// enters the new one. In between no heap owns it: `queued` is not set, so nobody reclaims blocks for
+// it, and no thread finds it. Blocks that arrive in its remote queue meanwhile are seen by
+// requeue_or_release(), as by every new owner.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "superblock_owner.h"
+
+namespace heapwright::alloc {
+
+// Queues a superblock of a class that another heap has given away. Looks at a few heaps, each time at
+// others, and skips those whose lock is held. Returns false if it finds none.
+template <Configuration C>
+bool OwnedSuperblocks<C>::take_from_another_heap(std::size_t class_number) {
+  std::array<OwnedSuperblocks*, kHeapsPerLook> others{};
+  std::size_t count = 0;
+  {
+    const Pool::Guard guard(*pool_);
+    for (std::size_t i = 0; i < kHeapsPerLook; ++i) {
+      const HeapRecord* const record = pool_->next_record();
+      auto* const other = record != nullptr ? static_cast<OwnedSuperblocks*>(record->superblocks) : this;
+      if (other != this && other->purger().idle_bytes() >= kSuperblockBytes) {
+        others[count++] = other;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (Superblock* const superblock = others[i]->give_away(class_number); superblock != nullptr) {
+      const Guard guard(*this);
+      queues_.accept(superblock);
+      if (requeue_or_release(superblock)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Called by other threads: gives up a superblock of a class of which at least a quarter is free, one of
+// those that have been queued longest; nullptr: there is none, or this heap's lock is held.
+template <Configuration C>
+Superblock* OwnedSuperblocks<C>::give_away(std::size_t class_number) {
+  if (!lock_.lock_if_free()) {
+    return nullptr;
+  }
+  Superblock* given = nullptr;
+  Superblock* superblock = queues_.last(class_number);
+  for (int i = 0; i < kSuperblocksPerLook && superblock != nullptr && given == nullptr; ++i) {
+    if (!superblock->current && superblock->free_count >= reclaim_threshold(superblock)) {
+      given = superblock;
+    }
+    superblock = superblock->previous;
+  }
+  if (given != nullptr) {
+    set_quick_limit(given, 0);
+    queues_.remove_for_another(given);
+    store_shared(given->queued, false);
+  }
+  lock_.unlock();
+  return given;
+}
+
+}  // namespace heapwright::alloc

@@ -1,0 +1,123 @@
+// Takes blocks from superblocks for the thread cache: OwnedSuperblocks::refill.
+//
+// The order is: the current superblock of the class, the first in its queue, one that another heap owns
+// and hardly uses (superblocks_from_others.h), a new one from the region.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "superblock_owner.h"
+#include "superblocks_from_others.h"
+
+namespace heapwright::alloc {
+
+template <Configuration C>
+BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t batch, bool may_grow) {
+  Superblock* const current = queues_.current(class_number);
+  if (current != nullptr && has_blocks(current)) {
+    return take_blocks(current, batch);
+  }
+  for (;;) {
+    const BlockChain blocks = take_from_queue(class_number, batch);
+    if (blocks.first != nullptr) {
+      return blocks;
+    }
+    if (!(pool_->threaded && take_from_another_heap(class_number)) &&
+        !start_superblock(class_number, may_grow)) {
+      return {};
+    }
+  }
+}
+
+// Takes blocks from the first superblock in the queue, which becomes current. The present current
+// superblock has no block left. None: the queue is empty.
+template <Configuration C>
+BlockChain OwnedSuperblocks<C>::take_from_queue(std::size_t class_number, std::size_t batch) {
+  const Guard guard(*this);
+  Superblock* superblock = queues_.current(class_number);
+  if (superblock != nullptr) {
+    disown(superblock);
+    ++used_up_;
+  }
+  superblock = queues_.first(class_number);
+  if (superblock == nullptr) {
+    return {};
+  }
+  set_quick_limit(superblock, 0);
+  queues_.make_current(superblock);
+  const BlockChain blocks = take_blocks(superblock, batch);
+  if (!has_blocks(superblock)) {
+    disown(superblock);
+    ++used_up_;
+  }
+  return blocks;
+}
+
+// Takes the whole free list, because the links of a list that is walked may be in no cache of the
+// processor. While pages are purged, `free_count` also counts their blocks, so a list of unknown
+// length would leave; then it takes `batch` blocks.
+template <Configuration C>
+BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t batch) {
+  if (superblock->free == nullptr && superblock->purged_pages != 0) {
+    if (FreeBits::fit(superblock->size)) {
+      const BlockChain some = FreeBits(superblock).take<C>(*pool_, 2 * batch);
+      queues_.set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(some.count));
+      return some;
+    }
+    queues_.purger().reuse(superblock);
+  }
+  if (superblock->free == nullptr && pool_->threaded && RemoteQueue::of(superblock).count() >= batch) {
+    add_taken(superblock, RemoteQueue::of(superblock).take(superblock));  // better than untouched memory
+  }
+  if (superblock->free == nullptr) {
+    return carve<C>(*pool_, superblock, C::kSecure ? std::max(batch, kMinCarved<C>) : batch);
+  }
+  const std::uint32_t with_bits = FreeBits::fit(superblock->size) ? superblock->free_bits : 0;
+  if (superblock->purged_pages == with_bits) {
+    const BlockChain all{superblock->free, superblock->free_count - with_bits};
+    superblock->free = nullptr;
+    queues_.set_free_count(superblock, with_bits);
+    return all;
+  }
+  const BlockChain some = split_free_list<C>(*pool_, superblock, batch);
+  queues_.set_free_count(superblock, superblock->free_count - static_cast<std::uint32_t>(some.count));
+  return some;
+}
+
+// Queues a new superblock. Returns false if there is no memory.
+template <Configuration C>
+bool OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool may_grow) {
+  Superblock* superblock = nullptr;
+  {
+    const Pool::Guard guard(*pool_);
+    if constexpr (C::kSecure) {
+      pool_->start_hardening();
+    }
+    if (!may_grow && pool_->region.needs_new_memory(kSuperblockBytes)) {
+      return false;
+    }
+    superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number),
+                                    Classes::bytes(class_number) <= HugePages::kLargestBlockBytes);
+    if (superblock == nullptr) {
+      return false;
+    }
+    describe_superblock(superblock, class_number, Classes::bytes(class_number));
+    pool_->join(record_, this);
+    superblock->touched = !pool_->region.last_was_clean();
+    if (!C::kSecure && FreeBits::fit(superblock->size)) {
+      chunk_of(superblock)->bits_resident = true;
+    }
+  }
+  ++started_;
+  if (pool_->threaded) {
+    RemoteQueue::of(superblock).reset();
+  }
+  const Guard guard(*this);
+  become_owner(superblock);
+  queues_.push_front(superblock);
+  return true;
+}
+
+}  // namespace heapwright::alloc
