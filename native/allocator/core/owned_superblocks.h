@@ -176,9 +176,9 @@ class OwnedSuperblocks {
   bool requeue_or_release(Superblock* superblock);
   void release(Superblock* superblock);
   BlockChain take_blocks(Superblock* superblock, std::size_t batch);
-  BlockChain take_from_queue(std::size_t class_number, std::size_t batch);
-  bool start_superblock(std::size_t class_number, bool may_grow);
-  bool take_from_another_heap(std::size_t class_number);
+  BlockChain take_from_queue(std::size_t class_number, std::size_t batch, Superblock* added);
+  Superblock* start_superblock(std::size_t class_number, bool may_grow);
+  Superblock* take_from_another_heap(std::size_t class_number);
   Superblock* give_away(std::size_t class_number);
 
   platform::Lock lock_;

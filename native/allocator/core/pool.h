@@ -174,10 +174,10 @@ struct Pool {
       records = &record;
     }
   }
-  // Returns another heap's record, each time the next one; nullptr: the last one has been passed, or
-  // there is none. The caller holds the lock.
+  // Returns the next record each time, and after the last one the first; nullptr: there is none. The
+  // caller holds the lock.
   HeapRecord* next_record() {
-    next_record_ = next_record_ != nullptr ? next_record_->next : records;
+    next_record_ = next_record_ != nullptr && next_record_->next != nullptr ? next_record_->next : records;
     return next_record_;
   }
 

@@ -81,6 +81,7 @@ class SuperblockQueues {
     purger_ = other.purger_;
     other.queues_ = {};
     other.current_ = {};
+    other.purger_.remove_idle(other.purger_.idle_bytes());
   }
 
  private:

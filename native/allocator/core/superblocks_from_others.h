@@ -2,15 +2,17 @@
 //
 // Free blocks of a class gather now in one heap, now in another: where threads free each other's
 // blocks, or need more of them at one time than at another. If each heap that lacks blocks started a
-// new superblock, every heap would keep as many free blocks as it ever had too many, and memory would
-// grow for minutes (docs/design-notes/reaper.md has figures). So a heap first looks for a superblock
-// of the class that another heap owns, of which a quarter is free, and from which that heap does not
-// allocate now.
+// new superblock, every heap would keep as many free blocks as it ever had too many
+// (docs/design-notes/reaper.md has figures). So a heap first looks for a superblock of the class that
+// another heap owns, of which a quarter is free, and from which that heap does not allocate now.
+//
+// Superblocks of small blocks pass to another heap only if other threads have already freed blocks of
+// them. Otherwise threads that share no data would share cache lines from then on.
 //
 // The other heap's lock is held while the superblock leaves its queue, and this heap's lock while it
 // enters the new one. In between no heap owns it: `queued` is not set, so nobody reclaims blocks for
 // it, and no thread finds it. Blocks that arrive in its remote queue meanwhile are seen by
-// requeue_or_release(), as by every new owner.
+// requeue_or_release(), as by every new owner. In the child of a fork in between it is lost.
 #pragma once
 
 #include <array>
@@ -20,17 +22,22 @@
 
 namespace heapwright::alloc {
 
-// Queues a superblock of a class that another heap has given away. Looks at a few heaps, each time at
-// others, and skips those whose lock is held. Returns false if it finds none.
+// Returns a superblock of a class that another heap has given away; nullptr: there is none. Looks at a
+// few heaps, each time at others, and skips those whose lock is held.
 template <Configuration C>
-bool OwnedSuperblocks<C>::take_from_another_heap(std::size_t class_number) {
+Superblock* OwnedSuperblocks<C>::take_from_another_heap(std::size_t class_number) {
   std::array<OwnedSuperblocks*, kHeapsPerLook> others{};
   std::size_t count = 0;
   {
     const Pool::Guard guard(*pool_);
+    const HeapRecord* first = nullptr;
     for (std::size_t i = 0; i < kHeapsPerLook; ++i) {
       const HeapRecord* const record = pool_->next_record();
-      auto* const other = record != nullptr ? static_cast<OwnedSuperblocks*>(record->superblocks) : this;
+      if (record == nullptr || record == first) {
+        break;
+      }
+      first = first == nullptr ? record : first;
+      auto* const other = static_cast<OwnedSuperblocks*>(record->superblocks);
       if (other != this && other->purger().idle_bytes() >= kSuperblockBytes) {
         others[count++] = other;
       }
@@ -38,14 +45,10 @@ bool OwnedSuperblocks<C>::take_from_another_heap(std::size_t class_number) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     if (Superblock* const superblock = others[i]->give_away(class_number); superblock != nullptr) {
-      const Guard guard(*this);
-      queues_.accept(superblock);
-      if (requeue_or_release(superblock)) {
-        return true;
-      }
+      return superblock;
     }
   }
-  return false;
+  return nullptr;
 }
 
 // Called by other threads: gives up a superblock of a class of which at least a quarter is free, one of
@@ -58,7 +61,8 @@ Superblock* OwnedSuperblocks<C>::give_away(std::size_t class_number) {
   Superblock* given = nullptr;
   Superblock* superblock = queues_.last(class_number);
   for (int i = 0; i < kSuperblocksPerLook && superblock != nullptr && given == nullptr; ++i) {
-    if (!superblock->current && superblock->free_count >= reclaim_threshold(superblock)) {
+    const bool may_share = superblock->shared || !FreeBits::fit(superblock->size);
+    if (!superblock->current && may_share && superblock->free_count >= reclaim_threshold(superblock)) {
       given = superblock;
     }
     superblock = superblock->previous;

@@ -19,23 +19,34 @@ BlockChain OwnedSuperblocks<C>::refill(std::size_t class_number, std::size_t bat
   if (current != nullptr && has_blocks(current)) {
     return take_blocks(current, batch);
   }
-  for (;;) {
-    const BlockChain blocks = take_from_queue(class_number, batch);
-    if (blocks.first != nullptr) {
-      return blocks;
+  BlockChain blocks = take_from_queue(class_number, batch, nullptr);
+  while (blocks.first == nullptr) {
+    Superblock* added = pool_->threaded ? take_from_another_heap(class_number) : nullptr;
+    if (added == nullptr) {
+      added = start_superblock(class_number, may_grow);
     }
-    if (!(pool_->threaded && take_from_another_heap(class_number)) &&
-        !start_superblock(class_number, may_grow)) {
+    if (added == nullptr) {
       return {};
     }
+    blocks = take_from_queue(class_number, batch, added);
   }
+  return blocks;
 }
 
 // Takes blocks from the first superblock in the queue, which becomes current. The present current
-// superblock has no block left. None: the queue is empty.
+// superblock has no block left. `added`, which has no owner, is queued before; nullptr: none. Returns
+// an empty chain if the queue is empty: there was none, or all its blocks had come back meanwhile.
 template <Configuration C>
-BlockChain OwnedSuperblocks<C>::take_from_queue(std::size_t class_number, std::size_t batch) {
+BlockChain OwnedSuperblocks<C>::take_from_queue(std::size_t class_number, std::size_t batch,
+                                                Superblock* added) {
   const Guard guard(*this);
+  if (added != nullptr && added->carved == 0) {  // a new one
+    queues_.push_front(added);
+    become_owner(added);
+  } else if (added != nullptr) {
+    queues_.accept(added);
+    requeue_or_release(added);
+  }
   Superblock* superblock = queues_.current(class_number);
   if (superblock != nullptr) {
     disown(superblock);
@@ -86,9 +97,9 @@ BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t 
   return some;
 }
 
-// Queues a new superblock. Returns false if there is no memory.
+// Returns a new superblock, which is not queued yet; nullptr: there is no memory.
 template <Configuration C>
-bool OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool may_grow) {
+Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool may_grow) {
   Superblock* superblock = nullptr;
   {
     const Pool::Guard guard(*pool_);
@@ -96,12 +107,12 @@ bool OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool may_gr
       pool_->start_hardening();
     }
     if (!may_grow && pool_->region.needs_new_memory(kSuperblockBytes)) {
-      return false;
+      return nullptr;
     }
     superblock = pool_->region.take(1, static_cast<std::uint8_t>(class_number),
                                     Classes::bytes(class_number) <= HugePages::kLargestBlockBytes);
     if (superblock == nullptr) {
-      return false;
+      return nullptr;
     }
     describe_superblock(superblock, class_number, Classes::bytes(class_number));
     pool_->join(record_, this);
@@ -114,10 +125,7 @@ bool OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool may_gr
   if (pool_->threaded) {
     RemoteQueue::of(superblock).reset();
   }
-  const Guard guard(*this);
-  become_owner(superblock);
-  queues_.push_front(superblock);
-  return true;
+  return superblock;
 }
 
 }  // namespace heapwright::alloc

@@ -22,7 +22,8 @@
 //
 // fork: the child has one thread, whose heap goes on. The heaps of the other threads stay as they
 // are, perhaps in the middle of a change, and are not used again. Their blocks can be freed as
-// usual. See platform::Forking.
+// usual, but the superblocks that they own, also those that they have taken from the heap that goes
+// on, do not return memory in the child. See platform::Forking.
 #pragma once
 
 #include <pthread.h>

@@ -112,7 +112,6 @@ class World {
   void return_blocks(int me, std::uint32_t first, std::uint32_t count) {
     return_blocks(me, chain_of(first, count));
   }
-  // Frees `count` blocks from number `first` on as one batch: OwnedSuperblocks::send().
   // Takes the superblock from heap `from` if its queue holds it and enough blocks are free:
   // OwnedSuperblocks::take_from_another_heap().
   void take_from(int from, int me) {
@@ -137,6 +136,7 @@ class World {
       unlock(me);
     }
   }
+  // Frees `count` blocks from number `first` on as one batch: OwnedSuperblocks::send().
   void send(int me, std::uint32_t first, std::uint32_t count) {
     send(me, chain_of(first, count), block(first + count - 1), count);
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/remote_frees.h"
 #include "support.h"
 
 namespace heapwright::alloc::test {
@@ -89,6 +90,25 @@ TEST_F(SuperblocksFromOthersTest, NotThoseOfWhichLessThanAQuarterIsFree) {
   take_and_return_some(mine, 8, kBlocks / 4 - 1);
   EXPECT_NE(other.refill(kClass, 4).first, nullptr);
   EXPECT_EQ(superblocks_in_use(), 9U);
+}
+
+// Otherwise their threads would share cache lines.
+TEST_F(SuperblocksFromOthersTest, SmallBlocksOnlyIfOtherThreadsFreeThem) {
+  constexpr std::size_t kSmall = 80;
+  constexpr std::size_t kOfSmall = kSuperblockBytes / kSmall;
+  const std::size_t number = Owned::Classes::of(kSmall);
+  const auto rest = take_and_return_some(mine, 6, kOfSmall / 2, kSmall);
+  EXPECT_NE(other.refill(number, 4).first, nullptr);
+  EXPECT_EQ(superblocks_in_use(), 7U) << "a new one";
+  RemoteFrees<Usual> frees_of_other{pool, other};
+  for (std::size_t i = 0; i < kOfSmall / 4 + 1; ++i) {  // all of one superblock
+    frees_of_other.free(superblock_of(rest[i]), rest[i]);
+  }
+  frees_of_other.send_all();
+  Owned third{pool, owner_tag(3)};
+  const BlockChain blocks = third.refill(number, 4);
+  EXPECT_EQ(superblock_of(blocks.first), superblock_of(rest[0]));
+  EXPECT_EQ(superblocks_in_use(), 7U);
 }
 
 TEST_F(SuperblocksFromOthersTest, NotTheOneThatItsHeapAllocatesFrom) {
