@@ -130,8 +130,9 @@ void Supervisor::tick(double time) {
     (void)std::fprintf(
         stderr,
         "heapwright-meter: the command has ended; waiting for processes that it left running:%s (Ctrl-C "
-        "stops waiting)\n",
-        pids.c_str());
+        "stops waiting%s)\n",
+        pids.c_str(),
+        options_.attended ? " and gives no figures; 'measure --for TIME' ends the run and gives them" : "");
   }
 }
 

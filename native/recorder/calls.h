@@ -153,7 +153,7 @@ template <bool kContent = false, class F>
                                                            bool borrow_writer) {
   const sys::KeepErrno keep;
   Call call{.kind = kind, .block = block};
-  const LargeBlock large = recording() ? session->large.remove(block) : LargeBlock{};
+  const LargeBlock large = recording() ? session->large.find(block) : LargeBlock{};
   if (large.size != 0) {
     call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), large.size, large.touching);
   }
@@ -161,6 +161,9 @@ template <bool kContent = false, class F>
     record_borrowed(self, call);
   } else {
     record_call(self, call);
+  }
+  if (large.size != 0) {  // only now: a reading of memory before the free counts the block as malloc's
+    session->large.remove(block);
   }
 }
 
@@ -224,12 +227,15 @@ template <class F>
   {
     const InRecorder in_recorder(self);
     if (HEAPWRIGHT_UNLIKELY(may_be_large(block)) && recording()) {
-      large = session->large.remove(block);
+      large = session->large.find(block);
     }
     if (HEAPWRIGHT_UNLIKELY(borrow_writer)) {
       record_borrowed(self, Call{.kind = Tag::kReallocBegin, .block = block});
     } else {
       record<false>(self, Tag::kReallocBegin, block, 0);
+    }
+    if (HEAPWRIGHT_UNLIKELY(large.size != 0)) {
+      session->large.remove(block);
     }
   }
   {
@@ -238,13 +244,13 @@ template <class F>
   }
   const InRecorder in_recorder(self);
   if (HEAPWRIGHT_LIKELY(moved != nullptr)) {
+    if (HEAPWRIGHT_UNLIKELY(size >= kLarge)) {  // first: a reading of memory counts the block as malloc's
+      finish_alloc(self, Call{.kind = Tag::kRealloc, .block = moved, .size = size});
+    }
     if (HEAPWRIGHT_UNLIKELY(borrow_writer)) {
       record_borrowed(self, Call{.kind = Tag::kRealloc, .block = moved, .size = size});
     } else {
       record<true>(self, Tag::kRealloc, moved, size);
-    }
-    if (HEAPWRIGHT_UNLIKELY(size >= kLarge)) {
-      finish_alloc(self, Call{.kind = Tag::kRealloc, .block = moved, .size = size});
     }
     return moved;
   }

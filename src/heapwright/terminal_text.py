@@ -8,12 +8,15 @@ other such characters as �. Data for programs (JSON, the output of `apply` int
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 # Control characters, marks of text direction, line separators, and bytes of file names that are not
 # UTF-8.
@@ -85,3 +88,68 @@ def console(stderr: bool = False) -> Console:
             raise BrokenPipeError
 
     return Fit(stderr=stderr, highlight=False, markup=False)
+
+
+def column_groups(widths: Sequence[int], width: float, gap: int = 2) -> list[range]:
+    """Divide the columns of a table into tables that fit, each with the first column before the others.
+
+    Args:
+        widths: of all columns.
+        width: of the terminal; a single column may be wider.
+        gap: between two columns.
+
+    Returns:
+        The columns of each table, without the first one.
+    """
+    groups = []
+    at = 1
+    while at < len(widths):
+        end, used = at, widths[0]
+        while end < len(widths) and (end == at or used + gap + widths[end] <= width):
+            used += gap + widths[end]
+            end += 1
+        groups.append(range(at, end))
+        at = end
+    return groups
+
+
+def print_table(
+    out: Console, headings: Sequence[str], rows: Sequence[Sequence[str | Text]], gap: int = 2, shortest: int = 0
+) -> int:
+    """Print a table of named rows. No figure is cut: one without its end is wrong.
+
+    On a terminal, columns that do not fit become a second table below, which repeats the names. A log has lines as
+    long as the table.
+
+    Args:
+        out: where to print.
+        headings: of the columns; the first one has the names of the rows.
+        rows: the cells; missing ones are empty.
+        gap: spaces between two columns.
+        shortest: names may be shortened to so many characters before a second table begins; 0: never.
+
+    Returns:
+        The width of the widest table.
+    """
+    from rich.text import Text
+
+    cells = [[Text(heading, "table.header") for heading in headings]]
+    cells += [[*(Text(c) if isinstance(c, str) else c for c in r), *[Text()] * (len(headings) - len(r))] for r in rows]
+    widths = [max(row[i].cell_len for row in cells) for i in range(len(headings))]
+    width = out.width if out.is_terminal else math.inf
+    if shortest:
+        room = width - sum(gap + figure for figure in widths[1:])
+        widths[0] = int(min(widths[0], max(shortest, room)))
+    widest = 0
+    for number, group in enumerate(column_groups(widths, width, gap)):
+        if number:
+            out.print()
+        for row in cells:
+            line = row[0].copy()
+            line.truncate(widths[0], overflow="ellipsis", pad=True)
+            for i in group:
+                line.append(" " * (gap + widths[i] - row[i].cell_len)).append_text(row[i])
+            line.rstrip()
+            out.print(line, soft_wrap=True)
+        widest = max(widest, widths[0] + sum(gap + widths[i] for i in group))
+    return widest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, SpaceFile
@@ -12,7 +13,7 @@ from heapwright.comparison import compare as module
 from heapwright.comparison.compare import Comparer, Comparison
 from heapwright.errors import HeapwrightError
 from heapwright.measure.meter import MeterOptions
-from heapwright.report.comparison import comparison_json, markdown
+from heapwright.report.comparison import comparison_json, markdown, show_table
 from heapwright.report.progress import SilentProgress
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input, Workload, WorkloadFile
@@ -148,3 +149,16 @@ def test_a_reference_that_fails_ends_the_comparison(monkeypatch: pytest.MonkeyPa
     program = FakeProgram(lambda who, _: outcome(failure="exit status 1") if who == "a" else outcome())
     with pytest.raises(HeapwrightError, match="the command fails under a, the reference: exit status 1"):
         compare(program, monkeypatch)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_narrow_terminal_cuts_no_figure(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compare(FakeProgram(lambda who, n: outcome(cpu_s=1 + n % 3 + ord(who) / 100)), monkeypatch)
+    metrics, out = ["cpu_s"] * 5, Console(width=width, force_terminal=True, color_system=None)
+    with out.capture() as captured:
+        widest = show_table(found, metrics, out)
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) == widest <= width
+    cells = [cell for row in markdown(found, metrics, []).splitlines() for cell in row.strip("| ").split(" | ")]
+    assert sum(line.count("]") for line in lines) == sum(cell.count("]") for cell in cells if "[" in cell) == 10
+    assert sum(line.startswith("b ") for line in lines) == -(-5 // (1 if width == 40 else 3))

@@ -103,3 +103,22 @@ def test_size_classes_that_are_not_shown_are_counted(count: int) -> None:
     assert (f"{rest} more" in shown) == (rest > 0)
     if rest:
         assert shown.split("more")[-1].split()[:4] == [f"{rest},000", f"{rest},000", f"{rest}.0", "MiB"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_cuts_no_figure(width: int) -> None:
+    arena = {"threads": 1, "resident_bytes": 1000 << 10, "free_pages_bytes": 316 << 10, "trimmable_bytes": 220 << 10}
+    arenas = [{**arena, "index": index, "live_bytes": 701 << 10, "free_bytes": 418 << 10} for index in range(2)]
+    out = Console(width=width, force_terminal=True, color_system=None)
+    one = process(4711, "glibc 2.36", {**HEAP, "arenas": arenas})
+    named = process(123_456, "mimalloc 2.1.7", None)
+    named.json["command"] = ["celeryd: worker1@host:MainProcess -active-"]
+    with out.capture() as captured:
+        show_diagnosis(one, "service", out)
+        show_diagnosis(sum_processes((one, named)), "service", out, (one, named))
+    text = captured.get()
+    rows = [line for line in text.splitlines() if not line.endswith((".", "2.36", "2.1.7"))]
+    assert [line for line in rows if len(line) > width] == []
+    for cell in ("main", "arena 1", "1000.0 KiB", "701.0 KiB", "trimmable", "220.0 KiB", "4711 service", "123456 cel"):
+        assert cell in text
+    assert "mimalloc 2.1.7" in text

@@ -28,6 +28,8 @@ from heapwright.measure.meter import (
 )
 from heapwright.metrics import NUMERIC
 
+from ..processes import wait_for
+
 PLAIN = MeterOptions(timeout=60)
 
 
@@ -104,6 +106,22 @@ def test_a_failure_of_the_meter_is_told_in_its_own_words(
 
 
 CLEANS_UP = """trap 'sleep 1; echo cleaned; exit 3' {0}; echo ready; while :; do sleep 0.05; done"""
+
+
+def test_an_interrupted_measure_says_how_many_runs_its_figures_have(tmp_path: Path) -> None:
+    count = "echo >> runs; [ $(wc -l < runs) -lt 3 ] || exec sleep 60"
+    heapwright = "import sys; from heapwright.cli.main import main; sys.exit(main())"
+    words = [sys.executable, "-c", heapwright, "measure", "-n", "5", "--", "/bin/sh", "-c", count]
+    running = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    runs = tmp_path / "runs"
+    wait_for(lambda: runs.exists() and runs.read_text().count("\n") == 3, seconds=60)
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert err == "heapwright: warning: interrupted: the figures are those of 2 of 5 runs\n\n"
+    assert "min … max" in out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -211,6 +211,18 @@ def test_an_attended_target_receives_signals_itself(any_meter: Meter, pids: Path
         os.kill(pid, signal.SIGKILL)
 
 
+def test_the_wait_for_a_daemon_of_measure_names_the_way_to_figures(meter_with: Callable[[str], Meter]) -> None:
+    words = meter_with("poll").words(["/bin/sh", "-c", "sleep 60 & echo $!"], "--die-with-parent", "--attended")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        daemon, said = int(running.stdout.readline()), running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 0
+        os.kill(daemon, signal.SIGKILL)
+    assert f"that it left running: {daemon} (Ctrl-C stops waiting and gives no figures; 'measure --for TIME'" in said
+
+
 # The meter's own death
 
 

@@ -75,6 +75,35 @@ def test_a_note_comes_after_the_runs_before_it(capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_a_first_run_without_an_end_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    class Timer(SimpleNamespace):
+        """Notes its call instead of waiting."""
+
+        def start(self) -> None:
+            waits.append(self)
+
+        def cancel(self) -> None:
+            waits.clear()
+
+    def timer(seconds: float, function: object, arguments: list[str]) -> Timer:
+        return Timer(seconds=seconds, function=function, arguments=arguments)
+
+    monkeypatch.setattr("heapwright.report.progress.threading", SimpleNamespace(Timer=timer))
+    with PlainProgress() as plain:
+        plain.phase("calibrate", 6)
+        assert [wait.seconds for wait in waits] == [30]
+        waits[0].function(*waits[0].arguments)
+        assert "heapwright: no run has ended in 30 s." in capsys.readouterr().err
+        plain.ran(fresh=True)
+        assert not waits, "the command ends by itself"
+        plain.phase("calibrate", 6)
+        assert not waits
+
+
 def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(
     capsys: pytest.CaptureFixture[str], now: list[float]
 ) -> None:

@@ -184,6 +184,9 @@ def test_auto_is_what_it_chose(budget: int, method: str) -> None:
     assert choose(setup)[0] == method
     assert make_strategy("auto", setup).ask() == make_strategy(method, setup).ask()
     assert choose(Setup(SPACES["mixed"], 2, 1, 1))[1].startswith("a budget of 1 evaluation is small for ")
+    timed = choose(Setup(SPACES["mixed"], 2, 22, 1), estimated=True)
+    assert timed[0] == "gp"
+    assert timed[1].startswith("time for about 22 runs of the default is little for "), "the search may make more"
 
 
 def test_the_default_method_asks_for_nothing() -> None:

@@ -256,7 +256,7 @@ def test_without_a_gain_the_default_is_shipped(tuning: Callable[..., Tuning]) ->
     assert chosen_config(view, None).is_default
     with pytest.raises(HeapwrightError, match="has no 'time' pick") as caught:
         chosen_pick(view, "time")
-    assert caught.value.hint == "it has: none: nothing beat the default"
+    assert caught.value.hint == "nothing beat the default"
 
 
 def test_the_default_of_recordings_ships_nothing(tuning: Callable[..., Tuning]) -> None:

@@ -68,7 +68,7 @@ def test_the_rank_of_cpu_time_is_that_of_its_page() -> None:
     [goal] = [line for line in text_of(CPU_RANK_PAGE).splitlines() if line.startswith("| rank of CPU time ")]
     assert f"above noise {CPU_RANK:.3f} (" in goal
     assert f"of all changes {CPU_RANK_OF_ALL:.3f} " in goal
-    assert f"rank {CPU_RANK:.2f} for changes above noise, {CPU_RANK_OF_ALL:.2f} for all" in time_sentence()
+    assert f"rank correlation {CPU_RANK:.2f} for changes above noise, {CPU_RANK_OF_ALL:.2f} for all" in time_sentence()
 
 
 def recorded(*kinds: RecordingKind, threads: int = 1) -> Recordings:

@@ -74,6 +74,8 @@ CASES = {
     "workload: unknown key": (["tune", "--workload", "key.toml"], 2, r"key\.toml:3: .*'output\.compere'.*'compare'"),
     "workload and command": (["tune", "--workload", "type.toml", "--", "true"], 2, r"cannot both be given"),
     "space: unknown key": (["tune", "--space", "space.toml", "--", "true"], 2, r"space\.toml:4: .*'lowest'|.*lowest"),
+    "report of an empty name": (["report", ""], 2, r"no such study: \. \("),
+    "study with an empty name": (["tune", "--study", "", "--", "true"], 1, r"cannot open the study \.: Is a directory"),
     "no such study": (["report", "no.study"], 2, r"no such study: no\.study \('heapwright tune -- CMD' makes one\)"),
     "not a study": (["apply", "plain.txt"], 1, r"plain\.txt is not a heapwright study \(name another file\)"),
     "tune onto something else": (["tune", "--study", "plain.txt", "--", "true"], 1, r"is not a heapwright study"),

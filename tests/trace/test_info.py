@@ -104,6 +104,21 @@ def test_a_title_is_shown_without_the_empty_words_behind_it(tmp_path: Path) -> N
     assert out.getvalue().startswith("t.hwt: 'puma: cluster worker 0: 12 [web]' on ")
 
 
+def test_a_long_command_and_a_long_warning_are_shown_in_80_columns(tmp_path: Path) -> None:
+    found, _ = read_info(parse(tmp_path, BY_HAND))
+    why = "the reader left out 8 impossible events, such as a free of an unknown address"
+    loss = msgspec.structs.replace(found.loss, events=8, why=why)
+    long = msgspec.structs.replace(
+        found, synthetic=False, command=["php", "x" * 100], allocator="glibc 2.36", loss=loss
+    )
+    out = io.StringIO()
+    show_info(long, "t.hwt", Console(file=out, width=80))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) == len(lines[0]) == 80
+    assert lines[0].endswith("xxx… on glibc 2.36")
+    assert why in " ".join(out.getvalue().split())
+
+
 def test_a_cut_trace_is_told(tmp_path: Path) -> None:
     trace = parse(tmp_path, random_text(5, 4000, 2))
     whole = trace.read_bytes()
@@ -142,6 +157,17 @@ def test_divides_resident_memory_into_parts(
     assert abs(end["live_bytes"] - 30000 * 1000 - 10 * MIB) < MIB + ends_of_huge_pages()
     assert abs(end["free_bytes"] - 30000 * 1024) < 2 * MIB
     assert "free inside malloc" in heapwright("info", tmp_path / recorded[0]["trace"]).stdout
+
+
+@pytest.mark.parametrize("words", [(), ("realloc",)])
+def test_a_block_that_is_being_freed_is_not_the_programs_own(
+    words: tuple[str, ...], tmp_path: Path, program: Callable[..., Path]
+) -> None:
+    (recorded,) = record_told(tmp_path, program("blocks_in_turn"), *words)
+    split = info(tmp_path / recorded["trace"])["resident_at_peak"]
+    assert split["resident_bytes"] > 40 * MIB
+    assert split["own_bytes"] < MIB
+    assert split["live_bytes"] + split["free_bytes"] > 39 * MIB
 
 
 def test_a_reading_of_the_peak_after_the_blocks_were_freed_is_said_to_be_late(

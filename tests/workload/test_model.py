@@ -247,6 +247,12 @@ def test_a_command_that_cannot_be_run_is_refused_with_a_hint(monkeypatch: pytest
     assert said().startswith("there is no command to run | put it after --")
     assert said("").startswith("there is no command to run")
     assert said("no-such") == "command not found: no-such | is it on PATH?"
+    assert said("sh -c true") == (
+        "command not found: sh -c true | no shell reads the command: leave out the quotes, or run sh -c 'sh -c true'"
+    )
+    assert said("/bin/sh x").endswith("run sh -c '/bin/sh x'")
+    assert said("no-such x") == "command not found: no-such x | is it on PATH?"
+    assert said("A=1", "sh").endswith("| no shell reads the command: put env before it")
     assert said("plain") == "command not found: plain | did you mean ./plain?"
     assert said("./none") == f"command not found: ./none | looked in {tmp_path}"
     assert said("/none") == "command not found: /none | "

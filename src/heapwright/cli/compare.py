@@ -49,7 +49,6 @@ as a further row. With --trace every run is a replay of a recording: its ratios 
 An allocator has no figures if it is not loaded into the program, or into the one with most memory that a script starts.
 """
 
-_MAX_WIDTH = 10_000  # columns that a table may need
 _MIN_LEGEND = 60  # columns of the legend of a narrow table
 
 
@@ -230,16 +229,13 @@ def _write_files(args: argparse.Namespace, found: Comparison, metrics: list[str]
 
 def _print(found: Comparison, metrics: list[str]) -> None:
     """Print the table, the failures and the warnings."""
-    from heapwright.report.comparison import allocator_failures, recordings_heading, table, title
+    from heapwright.report.comparison import allocator_failures, recordings_heading, show_table, title
     from heapwright.report.terminal import paragraph
 
-    out, shown = console(), table(found, metrics)
-    if not out.is_terminal:  # a log may be as wide as the table
-        out.width = max(out.width, out.measure(shown, options=out.options.update(width=_MAX_WIDTH)).maximum)
+    out = console()
     for text in recordings_heading(found, metrics):
         out.print(visible(paragraph(text, out.width), "\n"), soft_wrap=True)
-    out.print(shown)
-    width = max(out.measure(shown).maximum, min(_MIN_LEGEND, out.width))
+    width = max(show_table(found, metrics, out), min(_MIN_LEGEND, out.width))
     out.print(visible(paragraph(title(found), width), "\n"), style="table.caption", soft_wrap=True)
     for text in allocator_failures(found):
         out.print(visible(text), style="yellow", soft_wrap=True)

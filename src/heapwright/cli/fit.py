@@ -98,8 +98,10 @@ def run(args: argparse.Namespace) -> int:
         write_json(args.json, result)
     if not args.quiet and args.json != "-":
         windows = f"{counted(result['windows'], 'window')}, " if result["windows"] is not None else ""
-        scripted = (
-            f", {counted(result['scripted'], 'large block')} one by one" if result["scripted"] is not None else ""
+        scripted = (  # not 'large blocks': those have 64 KiB or more
+            f", {counted(result['scripted'], 'lifetime')} of the largest blocks"
+            if result["scripted"] is not None
+            else ""
         )
         classes = counted(len(model.classes), "size class", "size classes")
         tell(f"{args.output}: {counted(len(text), 'byte')}; {windows}{classes}{scripted}")

@@ -134,6 +134,11 @@ def _measure(args: argparse.Namespace, workload: Workload) -> int:
                         outcome = replace(outcome, failure="")
                     outcomes.setdefault(input_.name, []).append(outcome)
                     status = status or executor.exit_status(outcome)
+    except KeyboardInterrupt:
+        if outcomes:
+            made, runs = sum(map(len, outcomes.values())), len(inputs) * args.runs
+            warn(f"interrupted: the figures are those of {made} of {runs} runs")
+        raise
     except HeapwrightError as error:
         failed = error.message
         raise HeapwrightError(error.message, error.hint, min(error.status, 127)) from None

@@ -182,7 +182,7 @@ def run(args: argparse.Namespace) -> int:
     for pid in recording.running:
         warn(f"process {pid} still runs; its trace ends here")
     for process in recording.processes:
-        if process.warning and (process.packed.lost_events or process.packed.lost_bytes):
+        if _is_warned(process):
             warn(f"{process.trace}: {process.warning}")
     for line in dict.fromkeys(f"{p.name}: {p.warning}" for p in recording.processes if p.unseen):
         warn(line)
@@ -325,11 +325,16 @@ def _as_json(process: RecordedProcess) -> dict[str, Any]:
     return found
 
 
+def _is_warned(process: RecordedProcess) -> bool:
+    """Whether a warning line names the losses; the line of the process then leaves them out."""
+    return bool(process.warning and (process.packed.lost_events or process.packed.lost_bytes))
+
+
 def _line(process: RecordedProcess) -> str:
     packed = process.packed
     threads = counted(packed.threads, "thread")
     each = f", {packed.bytes / packed.events:.2f} B/event" if packed.events else ""
-    note = f" ({process.warning})" if process.warning else ""
+    note = f" ({process.warning})" if process.warning and not _is_warned(process) else ""
     if packed.sample:
         return (
             f"{process.trace}: {process.name or process.pid}, a sample of 1 in {packed.sample}: "

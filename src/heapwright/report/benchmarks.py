@@ -17,7 +17,7 @@ from heapwright.comparison.suite import Benchmark
 from heapwright.interleaving.stats import Ratio
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.tables import latex_table, markdown_table
-from heapwright.terminal_text import counted
+from heapwright.terminal_text import column_groups, counted
 
 _MEANING = {
     "wall_s": "run time of the measured part",
@@ -182,18 +182,12 @@ def columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines: list[str] = []
-    at = 1
-    while at < len(widths):
-        end, used = at, widths[0]
-        while end < len(widths) and (end == at or used + 2 + widths[end] <= width):
-            used += 2 + widths[end]
-            end += 1
-        for row in rows:
-            cells = [row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in range(at, end))]
-            lines.append("  ".join(cells).rstrip())
-        at = end
-        if at < len(widths):
+    for group in column_groups(widths, width):
+        if lines:
             lines.append("")
+        for row in rows:
+            cells = [row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in group)]
+            lines.append("  ".join(cells).rstrip())
     return lines
 
 

@@ -20,10 +20,10 @@ from heapwright.report.picture import write_picture
 from heapwright.report.recordings import recording_text, recordings_json
 from heapwright.report.tables import latex_table, markdown_table
 from heapwright.study.usual_error import error_sentence, memory_sentence, misfit_sentence, time_sentence
-from heapwright.terminal_text import counted, visible
+from heapwright.terminal_text import counted, print_table, visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
 
 def _ratio(row: Row, metric: str) -> str:
@@ -91,21 +91,26 @@ def recordings_heading(comparison: Comparison, metrics: Sequence[str]) -> list[s
     ]
 
 
-def table(comparison: Comparison, metrics: Sequence[str]) -> Table:
-    """Return a table for a terminal; `metrics` are its columns."""
-    from rich.table import Table
+def show_table(comparison: Comparison, metrics: Sequence[str], out: Console) -> int:
+    """Print the table.
+
+    Args:
+        comparison: the results.
+        metrics: keys of the columns.
+        out: where to print.
+
+    Returns:
+        The width of the table.
+    """
     from rich.text import Text
 
-    result = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    result.add_column("allocator", no_wrap=True)
-    for metric in metrics:
-        result.add_column(METRICS[metric].short, justify="right", no_wrap=True)
+    rows = []
     for row, cells in zip(comparison.rows, _cells(comparison, metrics), strict=True):
         if row.failure:  # `allocator_failures` gives the reason, which may be long
             cells = [cells[0], *["failed"] * len(metrics)]
         styles = ["", *(_style(row, m) for m in metrics)]
-        result.add_row(*(Text(visible(cell), style=style) for cell, style in zip(cells, styles, strict=True)))
-    return result
+        rows.append([Text(visible(cell), style=style) for cell, style in zip(cells, styles, strict=True)])
+    return print_table(out, ["allocator", *(METRICS[m].short for m in metrics)], rows, gap=1)
 
 
 def allocator_failures(comparison: Comparison) -> list[str]:

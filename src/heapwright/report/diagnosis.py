@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from heapwright.diagnose.advice import MANAGED_HEAPS
 from heapwright.diagnose.diagnosis import Diagnosis
 from heapwright.metrics import show_bytes
-from heapwright.terminal_text import counted, visible
+from heapwright.terminal_text import counted, print_table, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 _MAX_ROWS = 8  # of arenas, size classes and processes
+_SHORTEST_NAME = 18  # columns of the name of an arena or a process on a narrow terminal
 # part of Division → its name for people
 PARTS = {
     "live": "heap: live blocks",
@@ -78,13 +79,13 @@ def show_diagnosis(found: Diagnosis, label: str, console: Console, each: Sequenc
     console.print(visible(head(found, label)), soft_wrap=True)
     console.print(_memory_table(found, bool(each)))
     if each:
-        console.print(_process_table(each))
+        _show_processes(each, console)
         return
     heap = found.json["heap"] or {}
     if heap.get("arenas"):
-        console.print(_arena_table(heap["arenas"]))
+        _show_arenas(heap["arenas"], console)
     elif heap.get("classes"):
-        console.print(_class_table(heap["classes"]))
+        _show_classes(heap["classes"], console)
     if not found.json["consistent"]:
         console.print("The heap changed while it was read: its figures are approximate.", style="yellow")
 
@@ -107,20 +108,12 @@ def process_name(found: Diagnosis) -> str:
     return visible(f"{found.json['pid']} {program}")
 
 
-def _table(*columns: str) -> Table:
+def _memory_table(found: Diagnosis, several: bool) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    # Where the terminal is narrow, rich shortens only this column: a figure without its end is
-    # wrong.
-    table.add_column(columns[0], overflow="ellipsis")
-    for name in columns[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _memory_table(found: Diagnosis, several: bool) -> Table:
-    table = _table("resident memory", "", "")
+    table = Table("resident memory", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
     whole = found.division.total
     for name, value in rows_of_parts(found):
         table.add_row(f"  {name}", show_bytes(value), f"{100 * value / whole:.1f}%" if whole else "")
@@ -140,51 +133,49 @@ def arena_rows(arenas: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
     return sorted(named, key=lambda row: -(row[1].get("resident_bytes") or 0))
 
 
-def _arena_table(arenas: Sequence[dict[str, Any]]) -> Table:
-    table = _table("glibc's arenas", "threads", "resident", "live", "free", "free pages", "trimmable")
+def _show_arenas(arenas: Sequence[dict[str, Any]], console: Console) -> None:
+    table: list[list[str]] = []
     rows = arena_rows(arenas)
     for name, arena in rows[:_MAX_ROWS]:
         cells = [_bytes(arena, k) for k in ("resident_bytes", "live_bytes", "free_bytes", "free_pages_bytes")]
         cells.append(_bytes(arena, "trimmable_bytes"))
         threads = arena.get("threads")
-        table.add_row(f"  {name}", "n/a" if threads is None else str(threads), *cells)
+        table.append([f"  {name}", "n/a" if threads is None else str(threads), *cells])
     if len(rows) > _MAX_ROWS:
         rest = sum(arena.get("resident_bytes") or 0 for _, arena in rows[_MAX_ROWS:])
-        table.add_row(f"  {len(rows) - _MAX_ROWS} more", "", show_bytes(rest))
-    return table
+        table.append([f"  {len(rows) - _MAX_ROWS} more", "", show_bytes(rest)])
+    headings = ("glibc's arenas", "threads", "resident", "live", "free", "free pages", "trimmable")
+    print_table(console, headings, table, shortest=_SHORTEST_NAME)
 
 
-def _class_table(classes: Sequence[dict[str, Any]]) -> Table:
-    table = _table("size classes", "live blocks", "free blocks", "live", "free")
+def _show_classes(classes: Sequence[dict[str, Any]], console: Console) -> None:
+    table: list[list[str]] = []
     rows = sorted(classes, key=lambda c: -c["free_bytes"])
     for one in rows[:_MAX_ROWS]:
         counts = (f"{one['live_blocks']:,}", f"{one['free_blocks']:,}")
-        table.add_row(f"  {one['size']:,} B", *counts, _bytes(one, "live_bytes"), _bytes(one, "free_bytes"))
+        table.append([f"  {one['size']:,} B", *counts, _bytes(one, "live_bytes"), _bytes(one, "free_bytes")])
     rest = rows[_MAX_ROWS:]
     if rest:
         sums = {
             key: sum(one[key] for one in rest) for key in ("live_blocks", "free_blocks", "live_bytes", "free_bytes")
         }
         counts = (f"{sums['live_blocks']:,}", f"{sums['free_blocks']:,}")
-        table.add_row(f"  {len(rest)} more", *counts, _bytes(sums, "live_bytes"), _bytes(sums, "free_bytes"))
-    return table
+        table.append([f"  {len(rest)} more", *counts, _bytes(sums, "live_bytes"), _bytes(sums, "free_bytes")])
+    print_table(console, ("size classes", "live blocks", "free blocks", "live", "free"), table)
 
 
-def _process_table(each: Sequence[Diagnosis]) -> Table:
-    from rich.text import Text
-
-    table = _table("processes", "resident", "shared counted once", "free in malloc", "malloc")
+def _show_processes(each: Sequence[Diagnosis], console: Console) -> None:
+    table: list[list[str]] = []
     ordered = sorted(each, key=lambda one: -one.json["resident_bytes"])
     for one in ordered[:_MAX_ROWS]:
         free = show_bytes(one.figures.free) if one.figures.known else "n/a"
         pss = one.json["pss_bytes"]
         cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
-        table.add_row(Text(f"  {process_name(one)}", no_wrap=True, overflow="ellipsis"), *cells, one.figures.allocator)
-    if len(ordered) > _MAX_ROWS:
-        table.add_row(
-            f"  {len(ordered) - _MAX_ROWS} more", show_bytes(sum(o.json["resident_bytes"] for o in ordered[_MAX_ROWS:]))
-        )
-    return table
+        table.append([f"  {process_name(one)}", *cells, one.figures.allocator])
+    if rest := ordered[_MAX_ROWS:]:
+        table.append([f"  {len(rest)} more", show_bytes(sum(one.json["resident_bytes"] for one in rest))])
+    headings = ("processes", "resident", "shared counted once", "free in malloc", "malloc")
+    print_table(console, headings, table, shortest=_SHORTEST_NAME)
 
 
 def _bytes(found: dict[str, Any], key: str) -> str:

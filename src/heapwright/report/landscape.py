@@ -61,8 +61,9 @@ def landscape_lines(landscape: LandscapeResult, width: int) -> list[str]:
     metric = METRICS[landscape.metric]
     measured = [p for p in landscape.points if p.ratio is not None]
     failed = [p for p in landscape.points if p.failure]
-    names = " × ".join(f"{a.key} ({len(a.values)})" for a in landscape.axes)
-    texts = [f"{metric.label} over {names}, {landscape.allocator}: {counted(len(measured), 'point')} measured"]
+    names = " × ".join(a.key for a in landscape.axes)
+    grid = f" of {' × '.join(str(len(a.values)) for a in landscape.axes)}" if len(landscape.axes) > 1 else ""
+    texts = [f"{metric.label} over {names}, {landscape.allocator}: {counted(len(measured), 'point')}{grid} measured"]
     if failed:
         example = f"{point_text(landscape, failed[0])}: {failed[0].failure}"
         texts.append(f"{counted(len(failed), 'point')} failed, for example {example}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from heapwright.interleaving.configuration import Config
 
 _PLAIN_EVERY_S = 10.0
+_WAIT_S = 30.0  # for the first run, before `_WAITING` is printed
 _FRONT_LINES = 8  # rows of the live display
 # Phases that start a new Pareto front: predictions of replays and measurements of the program are
 # never mixed.
 _NEW_FRONT = (Phase.REPLAY, Phase.RACE, Phase.SEARCH)
 # Phases that may end before their number of runs, as soon as the data suffice.
 _OPEN_END = (Phase.MINIFY, Phase.CONFIRM, Phase.VERIFY)
+# Phases that begin with the first run of the command, which has no time limit.
+_FIRST = (Phase.CALIBRATE, "compare.warm")
 _TITLES = {
     Phase.CALIBRATE: "measuring the default",
     Phase.ALLOCATORS: "measuring every allocator",
@@ -48,6 +52,13 @@ _TITLES = {
     Phase.CONFIRM: "confirming on fresh runs",
     "verify": "measuring fresh pairs",
 }
+
+
+_WAITING = (
+    f"no run has ended in {_WAIT_S:.0f} s. A command that never ends by itself, such as a server, or that leaves a"
+    " process running, cannot be measured like this: press Ctrl-C, and describe it in a workload file"
+    " (docs/workload.md). --timeout limits a run"
+)
 
 
 def title(phase: str) -> str:
@@ -153,6 +164,7 @@ class PlainProgress(SilentProgress):
         self._limit_s = math.inf  # seconds that the phase may take
         self._study_end = math.inf  # expected end of the study, on the monotonic clock
         self._later_s = 0.0  # seconds of the study's later stages
+        self._waiting: threading.Timer | None = None
 
     def __exit__(self, *_: object) -> None:
         self._end()
@@ -160,6 +172,10 @@ class PlainProgress(SilentProgress):
     def phase(self, name: str, runs: int | None) -> None:
         """End the phase before and begin this one; prints nothing yet."""
         self._end()
+        if name in _FIRST and self._waiting is None:
+            self._waiting = threading.Timer(_WAIT_S, self._say, [_WAITING])
+            self._waiting.daemon = True
+            self._waiting.start()
         self._title, self._total, self._done, self._stored, self._printed = title(name), runs, 0, 0, 0
         self._open_end = name.partition(".")[0] in _OPEN_END
         self._began = self._last_line = time.monotonic()
@@ -175,6 +191,7 @@ class PlainProgress(SilentProgress):
 
     def ran(self, fresh: bool) -> None:
         """Count the run; print a line if ten seconds have passed since the last one."""
+        self._stop_waiting()
         self._done += 1
         self._stored += not fresh
         if time.monotonic() - self._last_line >= _PLAIN_EVERY_S:
@@ -215,7 +232,12 @@ class PlainProgress(SilentProgress):
             return ""
         return f"; the study: about {show_estimate(left)} left"
 
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+
     def _end(self) -> None:
+        self._stop_waiting()
         self._say_runs()
         self._title = self._best = ""
 
@@ -276,6 +298,7 @@ class LiveProgress(PlainProgress):
 
     def ran(self, fresh: bool) -> None:
         """Advance the bar by one run."""
+        self._stop_waiting()
         self._done += 1
         self._stored += not fresh
         total = self._total if self._total is None else max(self._total, self._done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from heapwright.trace.info import Bin, Curve, Info, Split
 
 _WIDTH = 80
+_MIN_COMMAND = 20  # columns of the command beside a long file name
 _PICTURE = (62, 8)  # columns, rows
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 30
@@ -83,12 +85,14 @@ def _lines(info: Info, name: str) -> list[tuple[str, str]]:
     """Return the lines above the pictures, each with its style."""
     first, rest = info.command[:1], info.command[1:]
     title = " " in "".join(first) and not any(rest)  # written by the program over its words; zero bytes fill the rest
-    command = shlex.join(first if title else info.command) or info.executable
-    made = "made from a model" if info.synthetic else f"{command} on {info.allocator}" if command else info.allocator
-    head = visible(f"{name}: {made}")
+    command = visible(shlex.join(first if title else info.command) or info.executable)
+    allocator = f" on {info.allocator}" if command else info.allocator
+    command, allocator = ("made from a model", "") if info.synthetic else (command, allocator)
+    room = max(_MIN_COMMAND, _WIDTH - len(f"{name}: {allocator}"))
+    command = command if len(command) <= room else command[: room - 1] + "…"
     rows = [*_event_rows(info), *_live_rows(info), *_resident_rows(info), *_call_rows(info)]
     return [
-        (head if len(head) <= _WIDTH else head[: _WIDTH - 1] + "…", "bold"),
+        (f"{name}: {command}{allocator}", "bold"),
         *((f"  {label:<14}{text}", "") for label, text in rows),
         *((f"  {label:<14}{text}", "yellow") for label, text in _loss_rows(info)),
     ]
@@ -158,7 +162,8 @@ def _loss_rows(info: Info) -> Iterator[tuple[str, str]]:
         cut = "; cut short" if info.loss.cut_short else ""
         yield "lost", f"{counted(info.loss.events, 'event')}, {amount(info.loss.bytes)}{cut}"
         if info.loss.why:
-            yield "", info.loss.why[: _WIDTH - 16]
+            for line in wrap(info.loss.why, _WIDTH - 16):
+                yield "", line
 
 
 def _read_late(info: Info) -> bool:

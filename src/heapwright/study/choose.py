@@ -31,8 +31,8 @@ def chosen_pick(view: StudyView, name: PickName | None) -> Pick | None:
             )
         return recommended_pick(view.picks, view.objectives)
     if name not in view.picks:
-        have = ", ".join(view.picks) or "none: nothing beat the default"
-        raise HeapwrightError(f"{view.path} has no '{name}' pick", f"it has: {have}")
+        have = f"it has: {', '.join(view.picks)}" if view.picks else "nothing beat the default"
+        raise HeapwrightError(f"{view.path} has no '{name}' pick", have)
     return view.picks[name]
 
 

@@ -215,7 +215,7 @@ def put_aside(path: Path) -> Path:
 
 def report_path(study: Path) -> Path:
     """Where the report of a study is, if nobody says otherwise."""
-    return study.with_name(study.name.removesuffix(".study") + ".html")
+    return study.parent / f"{study.name.removesuffix('.study')}.html"  # with_name() refuses '.' and '/'
 
 
 def _resume(

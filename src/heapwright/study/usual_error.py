@@ -198,9 +198,10 @@ def memory_sentence(recordings: Recordings) -> str:
 
 
 def time_sentence() -> str:
-    """Returns a sentence about the times of a replay."""
+    """Returns sentences about the times of a replay."""
     return (
         "CPU and wall time are those of the replay: calls of malloc and free and the memory they touch, without the"
-        f" program's own work, so the program's time changes by a smaller share; in order they agree with the"
-        f" program's at rank {CPU_RANK:.2f} for changes above noise, {CPU_RANK_OF_ALL:.2f} for all ({CPU_RANK_PAGE})."
+        " program's own work. So the program's time changes by a smaller share. The order of these changes agrees with"
+        f" the program's in part: rank correlation {CPU_RANK:.2f} for changes above noise, {CPU_RANK_OF_ALL:.2f} for"
+        f" all ({CPU_RANK_PAGE})."
     )

@@ -78,7 +78,7 @@ def _method(session: Session, setup: Setup) -> str:
         return session.options.method
     chosen = session.store.meta.method
     if not chosen:
-        name, why = choose(replace(setup, budget=setup.budget or _evaluations_in_time(session)))
+        name, why = choose(replace(setup, budget=setup.budget or _evaluations_in_time(session)), not setup.budget)
         chosen = {"name": name, "why": why}
         session.store.update(method=chosen)
     session.progress.note(f"search method: {chosen['name']} ({chosen['why']})")
