@@ -21,6 +21,7 @@ _MAX_ROWS = 8  # of arenas, size classes and processes
 PARTS = {
     "live": "heap: live blocks",
     "mapped": "heap: live blocks, mapped one by one",
+    "free_cached": "heap: free, in thread caches",
     "free_inside": "heap: free, on pages with live blocks",
     "free_pages": "heap: free whole pages",
     "runtime_live": "{runtime}: live",
@@ -42,7 +43,7 @@ def rows_of_parts(found: Diagnosis) -> list[tuple[str, int]]:
             continue
         if key in ("live", "free_inside", "free_pages") and not known:
             continue
-        if key == "mapped" and not value:
+        if key in ("mapped", "free_cached") and not value:
             continue
         rows.append((name, value))
     return rows
@@ -144,8 +145,10 @@ def _arena_table(arenas: Sequence[dict[str, Any]]) -> Table:
     table = _table("glibc's arenas", "threads", "resident", "live", "free", "free pages", "trimmable")
     rows = arena_rows(arenas)
     for name, arena in rows[:_MAX_ROWS]:
-        cells = [_bytes(arena, k) for k in ("resident_bytes", "live_bytes", "free_bytes", "free_pages_bytes")]
-        cells.append(_bytes(arena, "trimmable_bytes"))
+        cached = arena.get("thread_cache_bytes") or 0  # in live_bytes, as in malloc_info
+        cells = [_bytes(arena, "resident_bytes")]
+        cells += [show_bytes(arena["live_bytes"] - cached), show_bytes(arena["free_bytes"] + cached)]
+        cells += [_bytes(arena, key) for key in ("free_pages_bytes", "trimmable_bytes")]
         threads = arena.get("threads")
         table.add_row(f"  {name}", "n/a" if threads is None else str(threads), *cells)
     if len(rows) > _MAX_ROWS:
