@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_MAX_ROWS = 8  # of arenas, size classes and processes
+_MAX_ROWS = 8  # of arenas and size classes
 # part of Division → its name for people
 PARTS = {
     "live": "heap: live blocks",
@@ -177,16 +177,11 @@ def _process_table(each: Sequence[Diagnosis]) -> Table:
     from rich.text import Text
 
     table = _table("processes", "resident", "shared counted once", "free in malloc", "malloc")
-    ordered = sorted(each, key=lambda one: -one.json["resident_bytes"])
-    for one in ordered[:_MAX_ROWS]:
+    for one in sorted(each, key=lambda one: -one.json["resident_bytes"]):
         free = show_bytes(one.figures.free) if one.figures.known else "n/a"
         pss = one.json["pss_bytes"]
         cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
         table.add_row(Text(f"  {process_name(one)}", no_wrap=True, overflow="ellipsis"), *cells, one.figures.allocator)
-    if len(ordered) > _MAX_ROWS:
-        table.add_row(
-            f"  {len(ordered) - _MAX_ROWS} more", show_bytes(sum(o.json["resident_bytes"] for o in ordered[_MAX_ROWS:]))
-        )
     return table
 
 
