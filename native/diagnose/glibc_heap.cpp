@@ -9,6 +9,7 @@
 
 #include "mapped_blocks.h"
 #include "segment.h"
+#include "thread_caches.h"
 
 namespace heapwright::diagnose {
 namespace {
@@ -28,12 +29,13 @@ constexpr std::array<std::uint64_t, 3> kHeapBytes = {64ULL << 20, 8ULL << 20, 4U
 class ArenaReader {
  public:
   ArenaReader(const Memory& memory, const PageMap& page_map, const ArenaLayout& layout,
-              const std::vector<Mapping>& mappings, const Now& now)
+              const std::vector<Mapping>& mappings, const Now& now, ThreadCaches& caches)
       : memory_(memory),
         page_map_(page_map),
         layout_(layout),
         mappings_(mappings),
         now_(now),
+        caches_(caches),
         deadline_(now() + kTimeLimit) {}
 
   Arena read(std::uint64_t address) {
@@ -60,6 +62,9 @@ class ArenaReader {
     return arena;
   }
 
+  // A process that changes its heap, or means harm, may send the reader around for ever.
+  [[nodiscard]] bool late() const { return now_() > deadline_; }
+
  private:
   // Adjacent free chunks. malloc_trim joins those of fastbins with their neighbours before it looks
   // for whole pages.
@@ -85,9 +90,6 @@ class ArenaReader {
     const bool with_top = run.begin <= top_ && top_ < run.end;
     arena.trimmable += !with_top || arena.address == layout_.main ? pages.resident : 0;
   }
-
-  // A process that changes its heap, or means harm, may send the reader around for ever.
-  [[nodiscard]] bool late() const { return now_() > deadline_; }
 
   bool add_fastbins(Arena& arena) {
     std::size_t steps = 0;
@@ -194,6 +196,7 @@ class ArenaReader {
       const std::uint64_t chunk = first ? layout_.end(arena.address) : heap + header;
       Segment segment(memory_, page_map_, heap, heap + *size);
       *before.resident += segment.resident_bytes();
+      caches_.add_heap(heap, heap + *size, arena.address);
       walked = walked && walk(arena, segment, (chunk + 15) / 16 * 16);
       heap = *previous;
     }
@@ -252,6 +255,8 @@ class ArenaReader {
       const bool in_bin = next && (*next & kPrevInUse) == 0;
       if (in_bin) {
         add_free(arena, chunk, size);
+      } else {
+        caches_.add_if_cache(segment, chunk, size);
       }
       if (in_bin || (fast != fast_.end() && fast->begin == chunk)) {
         run = {run.end == chunk ? run.begin : chunk, chunk + size};
@@ -371,6 +376,7 @@ class ArenaReader {
   const ArenaLayout& layout_;
   const std::vector<Mapping>& mappings_;
   const Now& now_;
+  ThreadCaches& caches_;
   std::chrono::steady_clock::time_point deadline_;
   bool first_attempt_ = true;
   std::uint64_t top_ = 0;
@@ -388,9 +394,19 @@ std::optional<GlibcHeap> read_glibc_heap(const Memory& memory, const Now& now) {
     return std::nullopt;
   }
   GlibcHeap heap;
-  ArenaReader reader(memory, page_map, *layout, mappings, now);
+  ThreadCaches caches;
+  ArenaReader reader(memory, page_map, *layout, mappings, now, caches);
   for (const std::uint64_t arena : layout->arenas) {
     heap.arenas.push_back(reader.read(arena));
+  }
+  const auto cached = caches.count(memory, [&reader] { return reader.late(); });
+  for (Arena& arena : heap.arenas) {
+    const auto bytes = cached.by_arena.find(arena.address == layout->main ? 0 : arena.address);
+    const std::uint64_t live = arena.system - std::min(arena.system, arena.free);
+    if (cached.caches != 0) {
+      arena.cached = bytes == cached.by_arena.end() ? 0 : std::min(bytes->second, live);
+    }
+    arena.consistent = arena.consistent && cached.complete;
   }
   heap.mapped = find_mapped_blocks(memory, page_map, *layout, mappings);
   if (heap.mapped) {

@@ -1,8 +1,8 @@
 // Reads the heap of glibc's malloc in another process: its arenas, and the free blocks in them.
 //
 // The figures are those of malloc_info: a chunk is free if it is in a bin or a fastbin, or if it is
-// the top. A chunk in a thread's tcache counts as live. Sizes are those of chunks, with their
-// headers.
+// the top. A chunk in a thread's tcache counts as live, and is also counted by itself where that can
+// be read (thread_caches.h). Sizes are those of chunks, with their headers.
 //
 // Two ways lead to the free chunks. The first one walks the chunks of the arena's memory in order,
 // by their sizes: a chunk is free if the chunk behind it says so (bit 0 of its size is clear). It
@@ -45,6 +45,8 @@ struct Arena {
   std::uint64_t largest_free = 0;  // chunk, without the top
   std::uint64_t free_chunks = 0;   // number of chunks, with the top
   std::uint64_t threads = 0;       // number of threads attached to it
+  // Of the live bytes: free chunks in caches of threads.
+  std::optional<std::uint64_t> cached;
   std::optional<std::uint64_t> resident;
   bool consistent = true;
 };

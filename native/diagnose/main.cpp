@@ -40,6 +40,7 @@ Json to_json(const Arena& arena, std::size_t index) {
           {"live_bytes", arena.system - std::min(arena.system, arena.free)},
           {"free_bytes", arena.free},
           {"fast_bytes", arena.fast},
+          {"thread_cache_bytes", or_null(arena.cached)},
           {"top_bytes", arena.top},
           {"free_pages_bytes", arena.free_pages},
           {"trimmable_bytes", arena.trimmable},
@@ -64,6 +65,9 @@ Json to_json(const std::optional<GlibcHeap>& heap) {
     sum.free_pages += arena.free_pages;
     sum.absent += arena.absent;
     sum.trimmable += arena.trimmable;
+    if (arena.cached) {
+      sum.cached = sum.cached.value_or(0) + *arena.cached;
+    }
     sum.resident = sum.resident.value_or(0) + arena.resident.value_or(0);
     sum.consistent = sum.consistent && arena.consistent;
   }
@@ -74,6 +78,7 @@ Json to_json(const std::optional<GlibcHeap>& heap) {
           {"live_bytes", sum.system - std::min(sum.system, sum.free) + mapped_bytes},
           {"free_bytes", sum.free},
           {"fast_bytes", sum.fast},
+          {"thread_cache_bytes", or_null(sum.cached)},
           {"free_pages_bytes", sum.free_pages},
           {"releasable_bytes", sum.free - std::min(sum.free, sum.absent)},
           {"trimmable_bytes", sum.trimmable},

@@ -127,8 +127,8 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// Counts a call on a chosen object. If the calls since the last drop exceed their share of the CPU
-// time since then, drops as many levels as bring them down to it.
+// Counts a call on a chosen object. Drops a level if the calls since the last drop exceed their share
+// of the CPU time since then.
 void count_chosen_call(SampleThread& thread) {
   constexpr std::uint32_t kAtOnce = 64;
   if (++thread.uncounted < kAtOnce) {
@@ -147,27 +147,21 @@ void count_chosen_call(SampleThread& thread) {
   const std::uint64_t permille = std::max(all / 3, all - std::min(all, kOtherPermille));
   const std::uint64_t calls = session->chosen_calls.fetch_add(kAtOnce, std::memory_order_relaxed) + kAtOnce;
   std::uint64_t before = session->calls_at_drop.load(std::memory_order_relaxed);
-  // So many calls are allowed in any case: at first some 10 ms, so that short programs have a
-  // useful sample.
-  const std::uint64_t beyond = before == 0 ? 8192 : 2048;
-  if (calls < before + beyond) {
+  // So many calls are allowed in any case. A dropped level never comes back, and a busy start says
+  // little about the rest of the program. So the first calls, some 10 ms, are an advance: they count
+  // against the share of later CPU time.
+  const bool at_start = before == 0;
+  const std::uint64_t least = at_start ? 16384 : 2048;
+  if (calls < before + least) {  // or another thread has just dropped a level
     return;
   }
   const std::uint64_t now = cpu_ns();
   const std::uint64_t used = now - session->cpu_ns_at_drop.load(std::memory_order_relaxed);
   const std::uint64_t allowed = used / 1000 * permille / kCallNs;
-  if (calls - before > beyond + allowed &&
+  if (calls - before > (at_start ? std::max(least, allowed) : least + allowed) &&
       session->calls_at_drop.compare_exchange_strong(before, calls, std::memory_order_relaxed)) {
     session->cpu_ns_at_drop.store(now, std::memory_order_relaxed);
-    // A busy start says little about the rest of a long program, so drop at most three levels at
-    // once.
-    constexpr int kMaxLevels = 3;
-    int levels = 1;
-    while (levels < kMaxLevels && (calls - before) >> levels > allowed) {
-      ++levels;
-    }
-    while (levels-- > 0 && drop_lowest_level()) {
-    }
+    (void)drop_lowest_level();
   }
 }
 

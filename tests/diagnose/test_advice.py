@@ -54,6 +54,17 @@ def test_program_that_may_hold_less_than_the_thread_caches() -> None:
     assert {found("7").kind, found("0").kind, found("4000", "exgen").kind} == {"program"}
 
 
+def test_free_memory_in_caches_of_threads() -> None:
+    cached = SERVICE._replace(free=400 * MIB, free_cached=round(MAJOR_SHARE * 400 * MIB))
+    off = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0, which turns the caches of threads off"
+    assert "most of it lies in caches of threads, where malloc_trim does not reach it" in advise(cached).sentence
+    assert advise(cached).steps[0] == off
+    assert advise(cached._replace(free_cached=cached.free_cached - 1)).steps[0].startswith("`heapwright tune`")
+    raised = cached._replace(settings={"GLIBC_TUNABLES": "glibc.malloc.tcache_count=4000"})
+    assert advise(raised).steps[0] == "GLIBC_TUNABLES=glibc.malloc.tcache_count=7, a smaller limit"
+    assert advise(raised._replace(free=20 * MIB, free_cached=10 * MIB)).kind == "program"
+
+
 def test_free_memory_between_live_blocks_needs_another_malloc() -> None:
     found = advise(SERVICE._replace(free=400 * MIB))
     assert found.sentence.startswith(

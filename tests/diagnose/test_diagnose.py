@@ -110,6 +110,21 @@ def test_forked_workers_are_summed_with_shared_pages_once() -> None:
     assert "3 processes" in shown
 
 
+def test_each_of_many_processes_is_listed() -> None:
+    sleeping = [subprocess.Popen(["sleep", "600"]) for _ in range(9)]
+    try:
+        pids = sorted(process.pid for process in sleeping)
+        done = heapwright(*pids)
+    finally:
+        for process in sleeping:
+            process.kill()
+            process.wait()
+    assert done.returncode == 0, done.stderr
+    assert f"processes {', '.join(map(str, pids[:6]))} and 3 more: 9 processes" in done.stdout
+    table = done.stdout[done.stdout.index("\nprocesses  ") :]
+    assert all(f"  {pid} " in table for pid in pids)
+
+
 @pytest.mark.parametrize("preload", ["", "exgen", "mimalloc", "glibc"])
 def test_redis_of_the_distribution_is_on_jemalloc(preload: str, tmp_path: Path) -> None:
     env = {**os.environ}

@@ -120,6 +120,73 @@ def test_links_of_fastbins_are_read_as_old_and_new_versions_store_them(plain: in
     assert heap["fast_bytes"] == (50000 - 7) * 32
 
 
+# Threads free seven blocks of each of the 64 sizes of a cache. The first one frees those of the main
+# thread, which are in another arena. PLAIN: it stores links as glibc does before 2.32. IMPOSTOR: it
+# holds a block that looks like a cache, until one follows its lists: the count is wrong.
+CACHES = """#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { THREADS = 3, SIZES = 64, CACHED = 7 };
+typedef struct { uint16_t counts[SIZES]; uintptr_t *blocks[SIZES]; } Cache;
+static pthread_barrier_t ready;
+static uintptr_t *blocks[THREADS][SIZES][CACHED];
+static void allocate(int i) {
+  for (int k = 0; k < SIZES; k++)
+    for (int j = 0; j < CACHED; j++) blocks[i][k][j] = malloc(16 * k + 24);
+}
+static void *run(void *number) {
+  const int i = (int)(intptr_t)number;
+  if (i != 0) allocate(i);
+  for (int k = 0; k < SIZES; k++)
+    for (int j = 0; j < CACHED; j++) free(blocks[i][k][j]);
+  if (PLAIN)
+    for (int k = 0; k < SIZES; k++)
+      for (int j = 0; j < CACHED; j++) *blocks[i][k][j] ^= (uintptr_t)blocks[i][k][j] >> 12;
+  if (IMPOSTOR) {
+    Cache *cache = memset(malloc(sizeof(Cache)), 0, sizeof(Cache));
+    cache->counts[0] = 6;
+    cache->blocks[0] = blocks[i][0][CACHED - 1];
+  }
+  pthread_barrier_wait(&ready);
+  for (;;) pause();
+  return number;
+}
+int main(void) {
+  pthread_t thread;
+  char byte = 0;
+  pthread_barrier_init(&ready, 0, THREADS + 1);
+  allocate(0);
+  for (int i = 0; i < THREADS; i++) pthread_create(&thread, 0, run, (void *)(intptr_t)i);
+  pthread_barrier_wait(&ready);
+  if (write(1, &byte, 1) != 1) _exit(1);
+  _exit(read(0, &byte, 1) != 0);
+}
+"""
+IN_CACHE = sum(7 * (16 * k + 32) for k in range(64))
+
+
+GLIBC = tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "glibc 0").split()[-1].split(".")[:2])
+
+
+@needs.only_where((2, 30) <= GLIBC < (2, 42), "show caches of threads: glibc 2.30 to 2.41 does")
+@pytest.mark.parametrize(("plain", "impostor"), [(0, 0), (1, 0), (0, 1)])
+def test_free_blocks_in_caches_of_threads_are_counted(plain: int, impostor: int, tmp_path: Path) -> None:
+    source = tmp_path / "caches.c"
+    source.write_text(CACHES)
+    heap = heap_of(source, "-O0", "-pthread", f"-DPLAIN={plain}", f"-DIMPOSTOR={impostor}")
+    cached = [arena["thread_cache_bytes"] for arena in heap["arenas"]]
+    assert heap["consistent"]
+    assert heap["thread_cache_bytes"] == sum(cached)
+    each = IN_CACHE - impostor * 656  # an impostor is a block of a cache again
+    # An impostor would add 6 * 32. The cache of the main thread may hold a block of the C library.
+    assert 0 <= sum(cached) - 3 * each < 6 * 32
+    assert cached[0] >= each
+    for arena in heap["arenas"]:
+        assert arena["thread_cache_bytes"] <= arena["live_bytes"]
+
+
 # A thread whose arena has a header on a page that is not in memory, as after swapping.
 HOLE = """#include <pthread.h>
 #include <stdint.h>
@@ -293,6 +360,7 @@ def test_interpreter_has_glibc_heap_too() -> None:
 def test_other_versions_of_glibc(suite: str, threads: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     glibc: Glibc = unpacked(suite, tmp_path_factory.getbasetemp().parent / "glibcs")
     with running(*glibc.start, build_for(glibc), str(threads), "30") as fragments:
-        check(fragments)
+        heap = check(fragments)
+        assert (heap["thread_cache_bytes"] is None) == (suite == "forky")  # from 2.42 on
         fragments.ask("trim")
         check(fragments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -49,6 +50,19 @@ def test_blocks_with_their_own_mapping_are_of_malloc(resident: int | None, expec
 
 def test_mapped_blocks_are_at_most_the_private_memory() -> None:
     assert process(1, "glibc 2.36", {**HEAP, "mapped_bytes": 500 * MIB}).division.other == 0
+
+
+def test_blocks_in_caches_of_threads_are_free() -> None:
+    arena = {"index": 0, "resident_bytes": ARENAS, "live_bytes": 10 * MIB, "free_bytes": 30 * MIB}
+    cached = {"thread_cache_bytes": 8 * MIB}
+    found = process(1, "glibc 2.36", {**HEAP, **cached, "arenas": [{**arena, **cached}]})
+    rows = dict(rows_of_parts(found))
+    assert (rows["heap: live blocks"], rows["heap: free, in thread caches"]) == (2 * MIB, 8 * MIB)
+    assert sum(rows.values()) == found.division.total
+    assert (found.figures.free, found.figures.free_cached) == (38 * MIB, 8 * MIB)
+    assert re.search(r"main +n/a +40.0 MiB +2.0 MiB +38.0 MiB", text_of(found))
+    assert "thread caches" not in text_of(process(1, "glibc 2.42", {**HEAP, "thread_cache_bytes": None}))
+    assert sum_processes([found, found]).division.free_cached == 16 * MIB
 
 
 def test_processes_with_different_mallocs() -> None:

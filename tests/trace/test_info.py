@@ -190,6 +190,11 @@ def test_a_reading_of_the_peak_after_the_blocks_were_freed_is_said_to_be_late(
     assert late not in lines(msgspec.structs.replace(split, live_bytes=live))
     assert late not in lines(msgspec.structs.replace(split, time_s=0.0))
     assert late not in lines(split, untouched=live - 100), "the blocks were never resident"
+    other = msgspec.structs.replace(split, resident_bytes=22 * live, free_or_own_bytes=22 * live - 100)
+    unknown = msgspec.structs.replace(other, free_bytes=None, own_bytes=None)
+    assert late not in lines(unknown), "memory that is not malloc's made the peak"
+    assert late in lines(msgspec.structs.replace(other, free_bytes=live, own_bytes=21 * live - 100))
+    assert late not in lines(msgspec.structs.replace(other, free_bytes=live // 10, own_bytes=21 * live))
 
 
 def test_tells_what_came_with_the_fork(tmp_path: Path, program: Callable[..., Path]) -> None:

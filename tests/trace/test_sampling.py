@@ -141,6 +141,16 @@ def test_a_sample_that_costs_too_much_is_thinned(program: Build, tmp_path: Path)
     )
 
 
+def test_a_busy_start_does_not_thin_a_sample(tmp_path: Path) -> None:
+    source = tmp_path / "busy.c"
+    source.write_text(
+        "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 30000; i++) if (!malloc(24)) return 1; return 0; }\n"
+    )
+    subprocess.run([needs.command("gcc"), "-O0", "-o", source.with_suffix(""), source], check=True)
+    (process,) = record(tmp_path / "s.hwt", [source.with_suffix("")], "--sample", "2", "--max-cost", "3")
+    assert process["sample"]["rate"] == 2
+
+
 def test_a_thinned_sample_is_said_and_keeps_its_readings(program: Build, tmp_path: Path) -> None:
     trace, churn = tmp_path / "s.hwt", program("record_churn")
     done = heapwright("record", "-q", "--sample", "2", "-o", trace, "--", churn, "1000000")

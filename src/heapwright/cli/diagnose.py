@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from heapwright.diagnose.diagnosis import Diagnosis
     from heapwright.diagnose.target import Target
 
+_MAX_IDS = 6  # in the heading; the table has them all
+
 _EPILOG = """\
 examples:
   heapwright diagnose 4711
@@ -75,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
     pids = sorted({pid for target in targets.values() for pid in target.pids})
     label = ", ".join(dict.fromkeys(target.label for target in targets.values()))
     if len(pids) > 1 and all(name.isdecimal() for name in targets):
-        label = f"processes {', '.join(map(str, pids[:6]))}{' …' if len(pids) > 6 else ''}"
+        more = f" and {len(pids) - _MAX_IDS} more" if len(pids) > _MAX_IDS else ""
+        label = f"processes {', '.join(map(str, pids[:_MAX_IDS]))}{more}"
     groups = [name for name, target in targets.items() if target.is_group]
     fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}
     whole, each = _read(pids)

@@ -35,6 +35,7 @@ class AdviceFigures(NamedTuple):
         private: all other memory: heap, stacks and mappings of the program's own.
         known: whether the malloc's free memory could be read; of several processes, that of one of them.
         free: free memory that malloc keeps.
+        free_cached: the part of `free` in glibc's caches of threads, where these can be read.
         free_pages: the part of `free` in whole pages.
         trimmable: the part of `free_pages` that glibc's malloc_trim(0) gives back.
         trimmable_in_python: the part of `trimmable` in processes that run Python code.
@@ -61,6 +62,7 @@ class AdviceFigures(NamedTuple):
     private: int
     known: bool
     free: int = 0
+    free_cached: int = 0
     free_pages: int = 0
     trimmable: int = 0
     trimmable_in_python: int = 0
@@ -173,13 +175,13 @@ def advise(found: AdviceFigures) -> Advice:
             (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
         )
     held = 1 - (free + spare) / found.resident
-    if count := _raised_tcache_count(found):
-        step = _added(found, TUNABLES, f"{_TCACHE_COUNT}={_TCACHE_USUAL}", ":", "=")
+    if (count := _raised_tcache_count(found)) and not found.free_cached:
+        step = _smaller_caches(found)
         return Advice(
             "unknown",
             f"{of}, the program and the thread caches of glibc hold {_percent(held)}: with tcache_count={count} the"
-            f" caches may be large, but their blocks count as live; start with {step}, a smaller limit",
-            (f"{step}, a smaller limit", _tune(found)),
+            f" caches may be large, but their blocks count as live; start with {step}",
+            (step, _tune(found)),
         )
     return Advice(
         "program", f"The program itself holds {_percent(held)} of {show_bytes(found.resident)}: no malloc will help"
@@ -216,6 +218,8 @@ def _free_steps(found: AdviceFigures) -> list[str]:
     """Return the steps for memory that malloc keeps free, the cheapest first."""
     glibc = "glibc" in found.allocator
     steps = []
+    if glibc and found.free_cached >= MAJOR_SHARE * found.free:
+        steps.append(_smaller_caches(found))
     # What malloc_trim gives back is known, and needs no restart. What fewer arenas save depends on
     # the load.
     if glibc and found.trimmable >= MAJOR_SHARE * found.free:
@@ -227,6 +231,13 @@ def _free_steps(found: AdviceFigures) -> list[str]:
     if found.unread >= FREE_SHARE * found.resident:
         steps += _questions(found)
     return steps
+
+
+def _smaller_caches(found: AdviceFigures) -> str:
+    """Return the step for free memory in glibc's caches of threads."""
+    if _raised_tcache_count(found):
+        return f"{_added(found, TUNABLES, f'{_TCACHE_COUNT}={_TCACHE_USUAL}', ':', '=')}, a smaller limit"
+    return f"{_added(found, TUNABLES, f'{_TCACHE_COUNT}=0', ':', '=')}, which turns the caches of threads off"
 
 
 def _of_glibc(found: AdviceFigures, variable: str, tunable: str, value: str, effect: str) -> str:
@@ -264,7 +275,9 @@ def _free(found: AdviceFigures, of: str) -> Advice:
         trim = f"malloc_trim gives back {show_bytes(found.trimmable)}, "
     elif glibc:
         where = "on pages with live blocks"
-        if found.top >= MAJOR_SHARE * found.free:
+        if found.free_cached >= MAJOR_SHARE * found.free:
+            where = "in caches of threads"
+        elif found.top >= MAJOR_SHARE * found.free:
             where = "at the ends of the arenas' heaps"
         elif found.free_pages >= MAJOR_SHARE * found.free:
             where = "in whole pages"

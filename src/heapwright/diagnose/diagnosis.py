@@ -23,7 +23,7 @@ _REDIS = re.compile(r"(?:\S*/)?(redis|valkey)-server(?= |$)(?: (?:unixsocket:(\S
 
 # Figures that are parts of a process's private memory.
 _IN_PRIVATE = (
-    *("free", "free_pages", "trimmable", "trimmable_in_python", "top", "in_arenas"),
+    *("free", "free_cached", "free_pages", "trimmable", "trimmable_in_python", "top", "in_arenas"),
     *("runtime_resident", "runtime_free", "managed_resident", "unread"),
 )
 
@@ -36,6 +36,7 @@ class MemoryDivision:
         program, files, stacks: as the kernel tells by mapping.
         live: blocks of malloc in use, in its arenas.
         mapped: blocks of malloc in use with a mapping of their own.
+        free_cached: free blocks in glibc's caches of threads, where these can be read.
         free_inside: free memory of malloc in pages that also hold live blocks.
         free_pages: free memory of malloc in whole pages.
         runtime_live, runtime_free: memory in the runtime's own arenas, in use and free.
@@ -47,6 +48,7 @@ class MemoryDivision:
     stacks: int = 0
     live: int = 0
     mapped: int = 0
+    free_cached: int = 0
     free_inside: int = 0
     free_pages: int = 0
     runtime_live: int = 0
@@ -170,13 +172,15 @@ def divide(parts: dict[str, int], heap: dict[str, Any] | None, runtime: dict[str
     resident = min(_of(heap, "resident_bytes"), private - of_runtime)
     mapped = min(_mapped(heap), private - of_runtime - resident)
     free = min(_of(heap, "releasable_bytes"), resident)
+    cached = min(_of(heap, "thread_cache_bytes"), resident - free)
     pages = min(_of(heap, "free_pages_bytes"), free)
     return MemoryDivision(
         program=parts["program"],
         files=parts["files"],
         stacks=parts["stacks"],
-        live=resident - free,
+        live=resident - free - cached,
         mapped=mapped,
+        free_cached=cached,
         free_inside=free - pages,
         free_pages=pages,
         runtime_live=of_runtime - runtime_free,
@@ -207,7 +211,8 @@ def figures_of(
         files=files,
         private=division.total - files,
         known=known,
-        free=division.free_inside + division.free_pages,
+        free=division.free_cached + division.free_inside + division.free_pages,
+        free_cached=division.free_cached,
         free_pages=division.free_pages,
         trimmable=trimmable,
         trimmable_in_python=trimmable if runtime_name.startswith("CPython") else 0,

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+<<<<<<< HEAD
 _MAX_ROWS = 8  # of arenas, size classes and processes
 _SHORTEST_NAME = 18  # columns of the name of an arena or a process on a narrow terminal
+=======
+_MAX_ROWS = 8  # of arenas and size classes
+>>>>>>> wtA
 # part of Division → its name for people
 PARTS = {
     "live": "heap: live blocks",
     "mapped": "heap: live blocks, mapped one by one",
+    "free_cached": "heap: free, in thread caches",
     "free_inside": "heap: free, on pages with live blocks",
     "free_pages": "heap: free whole pages",
     "runtime_live": "{runtime}: live",
@@ -43,7 +48,7 @@ def rows_of_parts(found: Diagnosis) -> list[tuple[str, int]]:
             continue
         if key in ("live", "free_inside", "free_pages") and not known:
             continue
-        if key == "mapped" and not value:
+        if key in ("mapped", "free_cached") and not value:
             continue
         rows.append((name, value))
     return rows
@@ -137,8 +142,10 @@ def _show_arenas(arenas: Sequence[dict[str, Any]], console: Console) -> None:
     table: list[list[str]] = []
     rows = arena_rows(arenas)
     for name, arena in rows[:_MAX_ROWS]:
-        cells = [_bytes(arena, k) for k in ("resident_bytes", "live_bytes", "free_bytes", "free_pages_bytes")]
-        cells.append(_bytes(arena, "trimmable_bytes"))
+        cached = arena.get("thread_cache_bytes") or 0  # in live_bytes, as in malloc_info
+        cells = [_bytes(arena, "resident_bytes")]
+        cells += [show_bytes(arena["live_bytes"] - cached), show_bytes(arena["free_bytes"] + cached)]
+        cells += [_bytes(arena, key) for key in ("free_pages_bytes", "trimmable_bytes")]
         threads = arena.get("threads")
         table.append([f"  {name}", "n/a" if threads is None else str(threads), *cells])
     if len(rows) > _MAX_ROWS:
@@ -164,6 +171,7 @@ def _show_classes(classes: Sequence[dict[str, Any]], console: Console) -> None:
     print_table(console, ("size classes", "live blocks", "free blocks", "live", "free"), table)
 
 
+<<<<<<< HEAD
 def _show_processes(each: Sequence[Diagnosis], console: Console) -> None:
     table: list[list[str]] = []
     ordered = sorted(each, key=lambda one: -one.json["resident_bytes"])
@@ -176,6 +184,18 @@ def _show_processes(each: Sequence[Diagnosis], console: Console) -> None:
         table.append([f"  {len(rest)} more", show_bytes(sum(one.json["resident_bytes"] for one in rest))])
     headings = ("processes", "resident", "shared counted once", "free in malloc", "malloc")
     print_table(console, headings, table, shortest=_SHORTEST_NAME)
+=======
+def _process_table(each: Sequence[Diagnosis]) -> Table:
+    from rich.text import Text
+
+    table = _table("processes", "resident", "shared counted once", "free in malloc", "malloc")
+    for one in sorted(each, key=lambda one: -one.json["resident_bytes"]):
+        free = show_bytes(one.figures.free) if one.figures.known else "n/a"
+        pss = one.json["pss_bytes"]
+        cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
+        table.add_row(Text(f"  {process_name(one)}", no_wrap=True, overflow="ellipsis"), *cells, one.figures.allocator)
+    return table
+>>>>>>> wtA
 
 
 def _bytes(found: dict[str, Any], key: str) -> str:

@@ -22,6 +22,7 @@ _MAX_LABEL = 18  # characters beside a bar
 _COLOURS = {
     "live": COLOUR["memory"],
     "mapped": ALLOCATORS[5],
+    "free_cached": ALLOCATORS[0],
     "free_inside": COLOUR["time"],
     "free_pages": ALLOCATORS[2],
     "runtime_live": ALLOCATORS[3],
@@ -102,11 +103,13 @@ def _label(name: str) -> str:
 
 
 def _of_arena(arena: dict[str, Any]) -> list[tuple[str, int]]:
-    """Return the memory of an arena by part: live, free beside live blocks, free whole pages."""
+    """Return the memory of an arena by part: live, free in thread caches, beside live blocks, and in whole pages."""
     pages = arena.get("free_pages_bytes") or 0
     resident = arena.get("resident_bytes") or 0
-    live = min(arena["live_bytes"], max(resident - pages, 0))
-    return [("live", live), ("free_inside", max(resident - live - pages, 0)), ("free_pages", pages)]
+    live = min(arena["live_bytes"], max(resident - pages, 0))  # with the caches
+    cached = min(arena.get("thread_cache_bytes") or 0, live)
+    inside = max(resident - live - pages, 0)
+    return [("live", live - cached), ("free_cached", cached), ("free_inside", inside), ("free_pages", pages)]
 
 
 def _stacked(bars: _Bars, names: dict[str, str], key: str, title: str) -> str:

@@ -167,9 +167,18 @@ def _loss_rows(info: Info) -> Iterator[tuple[str, str]]:
 
 
 def _read_late(info: Info) -> bool:
-    """Whether the reading of the peak came after most bytes that were live at their peak were freed."""
+    """Whether the reading of the peak came after most bytes that were live at their peak were freed.
+
+    Malloc then still holds about these bytes. If it does not, other memory of the program made the peak, such as the
+    heap of Java.
+    """
     split, touched = info.resident_at_peak, info.peak_live_bytes - info.large_blocks["untouched_at_peak_bytes"]
-    return split is not None and split.time_s > (info.peak_time_s or 0.0) and split.live_bytes < touched / 2
+    if split is None or split.time_s <= (info.peak_time_s or 0.0):
+        return False
+    freed = touched - split.live_bytes
+    held = split.free_or_own_bytes if split.free_bytes is None else split.free_bytes
+    # The smallest blocks take four times their bytes.
+    return freed > touched / 2 and freed / 2 <= held <= 4 * freed
 
 
 def split_lines(split: Split) -> list[str]:
