@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -164,6 +165,8 @@ def test_a_sample_of_all_objects_is_completed_to_the_same_trace(
 def test_any_sample_is_completed_to_a_possible_trace(
     text: str, rate: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    # A complete trace has an event for each of the ticks that `texts` draws, up to billions.
+    text = re.sub(r" ticks (\d+)", lambda found: f" ticks {int(found[1]) % 100_000}", text)
     whole = parse(tmp_path_factory.mktemp("sample"), text)
     trace("info", completed(drawn(whole, rate)))
 
