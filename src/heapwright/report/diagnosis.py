@@ -16,12 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-<<<<<<< HEAD
-_MAX_ROWS = 8  # of arenas, size classes and processes
-_SHORTEST_NAME = 18  # columns of the name of an arena or a process on a narrow terminal
-=======
 _MAX_ROWS = 8  # of arenas and size classes
->>>>>>> wtA
+_SHORTEST_NAME = 18  # columns of the name of an arena or a process on a narrow terminal
 # part of Division → its name for people
 PARTS = {
     "live": "heap: live blocks",
@@ -171,31 +167,15 @@ def _show_classes(classes: Sequence[dict[str, Any]], console: Console) -> None:
     print_table(console, ("size classes", "live blocks", "free blocks", "live", "free"), table)
 
 
-<<<<<<< HEAD
 def _show_processes(each: Sequence[Diagnosis], console: Console) -> None:
     table: list[list[str]] = []
-    ordered = sorted(each, key=lambda one: -one.json["resident_bytes"])
-    for one in ordered[:_MAX_ROWS]:
-        free = show_bytes(one.figures.free) if one.figures.known else "n/a"
-        pss = one.json["pss_bytes"]
-        cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
-        table.append([f"  {process_name(one)}", *cells, one.figures.allocator])
-    if rest := ordered[_MAX_ROWS:]:
-        table.append([f"  {len(rest)} more", show_bytes(sum(one.json["resident_bytes"] for one in rest))])
-    headings = ("processes", "resident", "shared counted once", "free in malloc", "malloc")
-    print_table(console, headings, table, shortest=_SHORTEST_NAME)
-=======
-def _process_table(each: Sequence[Diagnosis]) -> Table:
-    from rich.text import Text
-
-    table = _table("processes", "resident", "shared counted once", "free in malloc", "malloc")
     for one in sorted(each, key=lambda one: -one.json["resident_bytes"]):
         free = show_bytes(one.figures.free) if one.figures.known else "n/a"
         pss = one.json["pss_bytes"]
         cells = (show_bytes(one.json["resident_bytes"]), "n/a" if pss is None else show_bytes(pss), free)
-        table.add_row(Text(f"  {process_name(one)}", no_wrap=True, overflow="ellipsis"), *cells, one.figures.allocator)
-    return table
->>>>>>> wtA
+        table.append([f"  {process_name(one)}", *cells, one.figures.allocator])
+    headings = ("processes", "resident", "shared counted once", "free in malloc", "malloc")
+    print_table(console, headings, table, shortest=_SHORTEST_NAME)
 
 
 def _bytes(found: dict[str, Any], key: str) -> str:
