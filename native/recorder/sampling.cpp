@@ -182,11 +182,12 @@ void record_object(ThreadState& self, const Call& call) {
   if (!window_open()) {
     return;
   }
-  const std::uint64_t now = clock_now<true>();
-  record_at_level(self, call, now);
+  std::uint64_t now = clock_now<true>();
   if (HEAPWRIGHT_UNLIKELY(now >= session->next_memory_reading.load(std::memory_order_relaxed))) {
-    read_resident_by_level(self, now);
+    read_resident_by_level(self, now);  // first: a block that is being freed is still resident
+    now = clock_now<true>();            // the streams of the levels are joined by time
   }
+  record_at_level(self, call, now);
 }
 
 }  // namespace
@@ -256,13 +257,16 @@ bool end_chosen(ThreadState& self, Tag kind, const void* block, ChosenObject& ob
   const InRecorder in_recorder(self);
   Call call{.kind = kind, .block = block, .level = object.level, .ticks = sample_self.ticks()};
   if (object.size >= kLarge) {
-    const LargeBlock large = session->large.remove(block);
+    const LargeBlock large = session->large.find(block);
     call.touched = end_touching(reinterpret_cast<std::uintptr_t>(block), object.size, large.touching);
   }
   if (sampling.windowed) {
     check_window(self);
   }
   record_object(self, call);
+  if (object.size >= kLarge) {  // only now: a reading of memory before the free counts the block as malloc's
+    session->large.remove(block);
+  }
   return true;
 }
 

@@ -159,15 +159,16 @@ def test_divides_resident_memory_into_parts(
     assert "free inside malloc" in heapwright("info", tmp_path / recorded[0]["trace"]).stdout
 
 
+@pytest.mark.parametrize("options", [(), ("--sample", "16")], ids=["whole", "sample"])
 @pytest.mark.parametrize("words", [(), ("realloc",)])
 def test_a_block_that_is_being_freed_is_not_the_programs_own(
-    words: tuple[str, ...], tmp_path: Path, program: Callable[..., Path]
+    words: tuple[str, ...], options: tuple[str, ...], tmp_path: Path, program: Callable[..., Path]
 ) -> None:
-    (recorded,) = record_told(tmp_path, program("blocks_in_turn"), *words)
+    (recorded,) = record_told(tmp_path, program("blocks_in_turn"), *words, options=options)
     split = info(tmp_path / recorded["trace"])["resident_at_peak"]
     assert split["resident_bytes"] > 40 * MIB
-    assert split["own_bytes"] < MIB
-    assert split["live_bytes"] + split["free_bytes"] > 39 * MIB
+    assert (split["own_bytes"] or 0) < MIB  # None: the reading does not tell it
+    assert split["live_bytes"] + (split["free_bytes"] or 0) > 39 * MIB
 
 
 def test_a_reading_of_the_peak_after_the_blocks_were_freed_is_said_to_be_late(
