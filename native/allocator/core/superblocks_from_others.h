@@ -11,8 +11,8 @@
 //
 // The other heap's lock is held while the superblock leaves its queue, and this heap's lock while it
 // enters the new one. In between no heap owns it: `queued` is not set, so nobody reclaims blocks for
-// it, and no thread finds it. Blocks that arrive in its remote queue meanwhile are seen by
-// requeue_or_release(), as by every new owner. In the child of a fork in between it is lost.
+// it, and no thread finds it. requeue_or_release() sees the blocks that arrive in its remote queue
+// meanwhile, as for every new owner. If another thread forks in between, it is lost in the child.
 #pragma once
 
 #include <array>

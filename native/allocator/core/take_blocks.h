@@ -1,7 +1,7 @@
 // Takes blocks from superblocks for the thread cache: OwnedSuperblocks::refill.
 //
-// The order is: the current superblock of the class, the first in its queue, one that another heap owns
-// and hardly uses (superblocks_from_others.h), a new one from the region.
+// The order is: the current superblock of the class, the first in its queue, one of another heap
+// (superblocks_from_others.h), a new one from the region.
 #pragma once
 
 #include <algorithm>
