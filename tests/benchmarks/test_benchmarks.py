@@ -34,7 +34,7 @@ def result(name: str, *words: str, **env: str) -> dict[str, Any]:
 
 
 def test_all_are_installed() -> None:
-    assert len(NAMES) == 16
+    assert len(NAMES) == 17
 
 
 @pytest.mark.parametrize("threads", [1, 3])

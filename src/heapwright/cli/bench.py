@@ -32,8 +32,8 @@ examples:
   heapwright bench server --allocators glibc,jemalloc,./libmine.so --threads 1,4 -n 5
   heapwright bench all --json bench.json --markdown bench.md --plots plots
 
-suites: realistic, openmp, server, producer-consumer, batch, burst, phases,
-pages, realloc-growth, large, thread-exit, fork-storm, startup.
+suites: realistic, openmp, server, shared-cache, producer-consumer, batch,
+burst, phases, pages, realloc-growth, large, thread-exit, fork-storm, startup.
 docs/benchmarks.md describes each program.
 Ratios are to the first allocator (the reference); a ratio below 1 is less memory or time.
 A name that is given twice is compared with itself, which shows the noise of the machine.

@@ -124,7 +124,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("cache-thrash", "openmp", "bench-cache-sharing"),
     Benchmark("cache-scratch", "openmp", "bench-cache-sharing", ("passive=1",)),
     Benchmark("server", "server", "bench-server"),
-    Benchmark("shared-cache", "server", "bench-shared-cache", time="cpu_s"),
+    Benchmark("shared-cache", "shared-cache", "bench-shared-cache", time="cpu_s"),
     Benchmark("producer-consumer", "producer-consumer", "bench-producer-consumer"),
     Benchmark("n-to-1", "producer-consumer", "bench-producer-consumer", ("producers={others}",), min_threads=3),
     Benchmark("1-to-n", "producer-consumer", "bench-producer-consumer", ("producers=1",), min_threads=3),
