@@ -30,13 +30,15 @@ MIB = 1 << 20
 _SECONDS = 120 * PACE
 
 
-def heapwright(*words: str | Path, status: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command; in a fork if the variables allow it."""
+def heapwright(
+    *words: str | Path, status: int = 0, seconds: float = _SECONDS, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command, at most so many seconds; in a fork if the variables allow it."""
     line, whole = [str(HEAPWRIGHT), *map(str, words)], {**os.environ, **env}
     if at_start(env):
-        done = subprocess.run(line, capture_output=True, text=True, check=False, env=whole, timeout=_SECONDS)
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env=whole, timeout=seconds)
     else:
-        code, out, err = SERVER.run(line, Path.cwd(), whole, timeout=_SECONDS)
+        code, out, err = SERVER.run(line, Path.cwd(), whole, timeout=seconds)
         done = subprocess.CompletedProcess(line, code, out.decode(), err.decode())
     assert done.returncode == status, done.stderr
     return done

@@ -24,7 +24,9 @@ Build = Callable[..., Path]
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def record(trace: Path, command: Sequence[str | Path], *options: str) -> list[dict[str, Any]]:
+def record(
+    trace: Path, command: Sequence[str | Path], *options: str, seconds: float = 120 * PACE
+) -> list[dict[str, Any]]:
     """Records a command, a sample without a bound of cost by default; returns its processes as --json has them.
 
     Nothing is printed but that a sample was thinned, where the options bound it.
@@ -37,6 +39,7 @@ def record(trace: Path, command: Sequence[str | Path], *options: str) -> list[di
         *unbounded,
         "--",
         *command,
+        seconds=seconds,
     )
     bounded = "--max-size" in options or "--max-cost" in options
     said = done.stderr.splitlines()
@@ -268,8 +271,9 @@ def test_bounded_file_keeps_its_bound_and_its_time_span(program: Build, tmp_path
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_bounded_file_over_a_billion_events(program: Build, tmp_path: Path) -> None:
-    (process,) = record(tmp_path / "b.hwt", [program("record_churn"), "420000000"], "--max-size", "16M")
+    (process,) = record(tmp_path / "b.hwt", [program("record_churn"), "420000000"], "--max-size", "16M", seconds=600)
     assert process["raw_bytes"] <= 16 * MIB
     found = info(tmp_path / "b.hwt")
     assert found["events"] > 900_000_000
