@@ -18,7 +18,7 @@
 
 namespace heapwright::alloc {
 
-// What other threads may know of a heap's superblocks.
+// A heap's entry in the pool's list of heaps, which other threads read.
 struct HeapRecord {
   void* superblocks = nullptr;  // the heap's OwnedSuperblocks
   // Whether the heap is sending remotely freed blocks. As soon as they have arrived, other threads
@@ -94,10 +94,9 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;    // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;  // how many forks lie between the first process and this one
-  HeapRecord* records =
-      nullptr;  // of heaps that have started a superblock or sent blocks since the last fork
+  bool threaded = false;            // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
+  HeapRecord* records = nullptr;    // of heaps that started a superblock or sent blocks since the last fork
   DepotRecord* depots = nullptr;    // of heaps that have had a large depot, spans, or blocks freed by others
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
   // Flushes the lists that ended threads have left (thread_heaps.h); nullptr: there are none.

@@ -44,7 +44,7 @@ class SuperblockQueues {
   // superblock: without the lock as a hint, with it as the truth.
   [[nodiscard]] Superblock* current(std::size_t class_number) const { return current_[class_number]; }
   void make_current(Superblock* superblock) {
-    purger_.remove_idle(std::size_t{superblock->free_count} * superblock->size);
+    purger_.remove_idle(free_bytes(superblock));
     store_shared(superblock->current, true);
     current_[superblock->size_class] = superblock;
   }
@@ -53,18 +53,16 @@ class SuperblockQueues {
     if (superblock->current) {
       store_shared(superblock->current, false);
       current_[superblock->size_class] = nullptr;
-      purger_.add_idle(std::size_t{superblock->free_count} * superblock->size);
+      purger_.add_idle(free_bytes(superblock));
     }
   }
   // Moves a superblock that is not current to the queues of another heap: first remove_for_another()
   // here, then accept() there, before it is queued.
   void remove_for_another(Superblock* superblock) {
-    purger_.remove_idle(std::size_t{superblock->free_count} * superblock->size);
+    purger_.remove_idle(free_bytes(superblock));
     remove(superblock);
   }
-  void accept(Superblock* superblock) {
-    purger_.add_idle(std::size_t{superblock->free_count} * superblock->size);
-  }
+  void accept(Superblock* superblock) { purger_.add_idle(free_bytes(superblock)); }
   // Every change of an owned superblock's number of free blocks goes through here.
   void set_free_count(Superblock* superblock, std::uint32_t count) {
     if (!superblock->current) {
@@ -85,6 +83,10 @@ class SuperblockQueues {
   }
 
  private:
+  static std::size_t free_bytes(const Superblock* superblock) {
+    return std::size_t{superblock->free_count} * superblock->size;
+  }
+
   std::array<List<Superblock>, Classes::kCount> queues_{};
   std::array<Superblock*, Classes::kCount> current_{};
   PagePurger<C> purger_;

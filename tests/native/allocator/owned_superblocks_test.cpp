@@ -31,17 +31,8 @@ class OwnedSuperblocksTest : public testing::Test {
   }
   ~OwnedSuperblocksTest() override { abandon(pool.region); }
 
-  // Takes so many blocks, four at a time.
-  std::vector<Block*> take(Owned& owned, std::size_t count) {
-    std::vector<Block*> taken;
-    while (taken.size() < count) {
-      for (Block* block = owned.refill(kClass, 4).first; block != nullptr;) {
-        taken.push_back(block);
-        block = block->next;
-      }
-    }
-    EXPECT_EQ(taken.size(), count);
-    return taken;
+  static std::vector<Block*> take(Owned& owned, std::size_t count) {
+    return test::take(owned, kClass, count);
   }
   [[nodiscard]] std::size_t superblocks_in_use() const {
     return pool.region.statistics().used_bytes / kSuperblockBytes;

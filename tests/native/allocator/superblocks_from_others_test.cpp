@@ -35,13 +35,7 @@ class SuperblocksFromOthersTest : public testing::Test {
   static std::vector<Block*> take_and_return_some(Owned& owned, std::size_t count, std::size_t returned,
                                                   std::size_t size = kSize) {
     const std::size_t in_each = kSuperblockBytes / size;
-    std::vector<Block*> taken;
-    while (taken.size() < count * in_each) {
-      for (Block* block = owned.refill(Owned::Classes::of(size), 4).first; block != nullptr;
-           block = block->next) {
-        taken.push_back(block);
-      }
-    }
+    const auto taken = take(owned, Owned::Classes::of(size), count * in_each);
     std::vector<Block*> some;
     std::vector<Block*> rest;
     for (std::size_t i = 0; i < taken.size(); ++i) {

@@ -70,6 +70,19 @@ inline BlockChain linked(const std::vector<Block*>& blocks) {
   return {blocks.empty() ? nullptr : blocks.front(), blocks.size()};
 }
 
+// Takes `count` blocks of a class, four at a time where no whole free list leaves.
+template <Configuration C>
+std::vector<Block*> take(OwnedSuperblocks<C>& owned, std::size_t class_number, std::size_t count) {
+  std::vector<Block*> taken;
+  while (taken.size() < count) {
+    for (Block* block = owned.refill(class_number, 4).first; block != nullptr; block = block->next) {
+      taken.push_back(block);
+    }
+  }
+  EXPECT_EQ(taken.size(), count);
+  return taken;
+}
+
 struct Reported {
   const void* address;
   Fault fault;
