@@ -1,7 +1,7 @@
 // Threads that serve requests from one cache of bounded size. A request adds a value and drops the
 // oldest values of its part of the cache, which other threads have mostly allocated, and makes and
 // frees some small blocks of its own. After the caches of services: memcached, an LRU list, a buffer
-// pool. What is live stays the same, so that memory which grows is lost to the allocator.
+// pool. Live memory stays constant, so any growth is the allocator's.
 #include "bench.h"
 
 namespace {

@@ -21,7 +21,7 @@ struct Cache {
 };
 constexpr std::uint64_t kCacheChunk = sizeof(Cache) + 16;
 
-// What a cached block begins with, and the size before it.
+// The word before a cached block, which holds its size, and the block's first two words.
 struct CachedBlock {
   std::uint64_t head;
   std::uint64_t next;
