@@ -22,8 +22,8 @@ bool by_place(const Slot& a, const Slot& b) { return a.place < b.place; }
 
 }  // namespace
 
-SampleBlockReader::SampleBlockReader(trace::EventSource& source)
-    : source_(source), before_window_(source.header().window_begin.has_value()) {}
+SampleBlockReader::SampleBlockReader(trace::EventSource& source, std::uint64_t max_slots)
+    : source_(source), max_slots_(max_slots), before_window_(source.header().window_begin.has_value()) {}
 
 SampleBlockReader::Thread& SampleBlockReader::thread_of(std::uint32_t thread) {
   if (thread >= threads_.size()) {
@@ -40,6 +40,7 @@ SampleBlockReader::Thread& SampleBlockReader::thread_of(std::uint32_t thread) {
 bool SampleBlockReader::read(SampleBlock& block) {
   block.items.clear();
   block.slots.clear();
+  block.slot_ticks = 0;
   block.begin = position_;
   block.before_window = before_window_;
   ++block_;
@@ -73,14 +74,18 @@ bool SampleBlockReader::next(Event& event) {
 void SampleBlockReader::add_slots(SampleBlock& block, const Event& ticks) {
   Thread& thread = thread_of(ticks.thread);
   const std::uint64_t all = ticks.value - std::min(ticks.value, thread.sampled);
-  const std::uint64_t count = std::min(all, kMaxSlots - block.slots.size());
+  const std::uint64_t count =
+      max_slots_ == kSlotForEachTick ? std::min(all, kMaxSlots - block.slots.size()) : all;
+  const std::uint64_t slots = std::min(count, max_slots_);
   const double to = static_cast<double>(block.items.size()) + 1;
-  const double step = (to - thread.from) / static_cast<double>(std::max<std::uint64_t>(count, 1));
-  for (std::uint64_t i = 0; i < count; ++i) {
-    block.slots.push_back({thread.from + (static_cast<double>(i) + 0.5) * step, ticks.thread});
+  const double step = (to - thread.from) / static_cast<double>(std::max<std::uint64_t>(slots, 1));
+  for (std::uint64_t i = 0; i < slots; ++i) {
+    const std::uint64_t of_slot = count / slots + (i < count % slots ? 1 : 0);
+    block.slots.push_back({thread.from + (static_cast<double>(i) + 0.5) * step, ticks.thread, of_slot});
   }
   rest_ = ticks;
   rest_.value = all - count;
+  block.slot_ticks += count;
   thread.ticks += count;
   thread.sampled = 0;
   thread.from = to - 1;
@@ -108,7 +113,7 @@ void SampleBlockReader::number(SampleBlock& block) {
   for (std::size_t i = 0; i < block.items.size(); ++i) {
     SampleItem& item = block.items[i];
     for (; slot < block.slots.size() && block.slots[slot].place < static_cast<double>(i) + 1; ++slot) {
-      ++position_;
+      position_ += block.slots[slot].ticks;
       order_ = 0;
     }
     item.position = position_;
@@ -119,8 +124,10 @@ void SampleBlockReader::number(SampleBlock& block) {
       order_ = 0;
     }
   }
-  order_ = slot < block.slots.size() ? 0 : order_;
-  position_ += block.slots.size() - slot;
+  for (; slot < block.slots.size(); ++slot) {
+    position_ += block.slots[slot].ticks;
+    order_ = 0;
+  }
 }
 
 }  // namespace heapwright::model

@@ -26,16 +26,17 @@ struct SampleItem {
   static constexpr std::uint64_t kOrders = std::uint64_t{1} << 20;
 };
 
-// A tick of an object that is not in the sample.
+// Ticks of objects that are not in the sample.
 struct Slot {
   double place = 0;
   std::uint32_t thread = 0;
-  bool extra = false;  // no tick of the program: the sample has more ticks than the program made
+  std::uint64_t ticks = 1;  // 0: the expander has made this slot, because it needs more than the program's
 };
 
 struct SampleBlock {
   std::vector<SampleItem> items;
   std::vector<Slot> slots;  // in order
+  std::uint64_t slot_ticks = 0;
   std::uint64_t begin = 0;  // position
   // The objects were live when recording began: their allocations are no ticks.
   bool before_window = false;
@@ -47,7 +48,11 @@ class SampleBlockReader {
   // over more, the copies of an object are further away from it.
   static constexpr std::uint64_t kSampledTicksPerBlock = 64;
 
-  explicit SampleBlockReader(trace::EventSource& source);
+  // source     the sample
+  // max_slots  for the ticks that one kTicks reports; if these are more, slots have several ticks
+  explicit SampleBlockReader(trace::EventSource& source, std::uint64_t max_slots = kSlotForEachTick);
+
+  static constexpr std::uint64_t kSlotForEachTick = ~std::uint64_t{0};
 
   // Reads the next block. Returns false at the end.
   bool read(SampleBlock& block);
@@ -67,6 +72,7 @@ class SampleBlockReader {
   void number(SampleBlock& block);
 
   trace::EventSource& source_;
+  std::uint64_t max_slots_;
   trace::Event rest_;  // ticks that the block before had no room for
   std::vector<Thread> threads_;
   std::uint64_t block_ = 0;

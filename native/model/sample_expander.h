@@ -68,7 +68,6 @@ class SampleExpander : public trace::EventSource {
   void note_free(const SampleItem& item, const ScheduledFree& scheduled);
   ScheduledFree free_of(const Sampled& object, const SampleItem& item, std::uint64_t threads) const;
   void expand_block();
-  double adjustment();
   void add_tokens();
   void grow(Sampled& object, const SampleItem& item);
   void unlist(Copy& copy);

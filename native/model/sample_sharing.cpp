@@ -5,6 +5,7 @@
 
 #include "draw.h"
 #include "sample_expander.h"
+#include "sample_weights.h"
 #include "trace/sample.h"
 
 namespace heapwright::model {
@@ -14,14 +15,6 @@ using trace::Kind;
 
 namespace {
 
-// The weights of a block are adjusted to its ticks unless reallocs have a larger share of them:
-// whether a sample has an object that is resized very often says little about the other ticks.
-constexpr double kMaxResizes = 0.2;
-// They are not adjusted either if the ticks are further off, in standard errors.
-constexpr double kMaxErrors = 4;
-// A thread may be this many times the rate behind the ticks of the program. It then has ticks to
-// spare when a block has more allocations and resizes than ticks.
-constexpr std::int64_t kMaxBehind = 16;
 // A damaged file may state any rate, and copies take memory. A block gets at most so many for each
 // of its ticks and items, and more only at the start of a window, whose objects have no ticks.
 constexpr std::uint64_t kMaxCopiesPerTick = 64;
@@ -40,39 +33,13 @@ std::uint64_t up_to(std::uint64_t turn, std::uint64_t turns, std::uint64_t thing
 
 }  // namespace
 
-// Returns λ: the weights w of the block become w (1 + λ (w - 1)), so that they add up to its ticks.
-// Of all linear changes this one changes least the weights that are known best.
-double SampleExpander::adjustment() {
-  double ticks = static_cast<double>(block_.slots.size()) - static_cast<double>(ahead_of_ticks_);
-  double resizes = 0;
-  double sum = 0;
-  double variance = 0;
-  for (const SampleItem& item : block_.items) {
-    const std::uint32_t* const index = is_tick(item.event.kind) ? numbers_.find(item.event.object) : nullptr;
-    if (index == nullptr) {
-      continue;
-    }
-    ticks += 1;
-    const Sampled& object = sampled_[*index];
-    if (item.event.kind == Kind::kRealloc) {
-      resizes += object.weight;
-    } else {
-      sum += object.weight;
-      variance += object.weight * (object.weight - 1);
-    }
-  }
-  const double off = ticks - resizes - sum;
-  if (block_.before_window || variance <= 0 || resizes > kMaxResizes * (sum + resizes) ||
-      std::abs(off) > kMaxErrors * std::sqrt(variance)) {
-    return 0;
-  }
-  return off / variance;
-}
-
 // Creates the copies of the objects that are allocated in the block, and the tokens of all
 // allocations and resizes.
 void SampleExpander::add_tokens() {
-  const double change = adjustment();
+  const double change = adjustment(block_, ahead_of_ticks_, [this](std::uint64_t object) {
+    const std::uint32_t* const index = numbers_.find(object);
+    return index == nullptr ? 0 : sampled_[*index].weight;
+  });
   const double last = static_cast<double>(block_.items.size()) + 1;
   std::uint64_t room = block_.before_window
                            ? kMaxCopiesBeforeWindow
@@ -89,7 +56,7 @@ void SampleExpander::add_tokens() {
     }
     const double place = static_cast<double>(i) + 1;
     if (is_allocation(event.kind)) {
-      rounding_ += std::max(0.0, object.weight * (1 + change * (object.weight - 1)) - 1);
+      rounding_ += copies_of(object.weight, change);
       const double count = std::floor(rounding_);
       rounding_ -= count;
       const auto copies = static_cast<std::uint64_t>(std::min(count, static_cast<double>(room)));
@@ -118,7 +85,7 @@ void SampleExpander::add_tokens() {
 // are in the sample from now on. So it loses copies.
 void SampleExpander::grow(Sampled& object, const SampleItem& item) {
   const double weight = 1 / trace::chance(item.event.size, rate_);
-  const double lost = object.weight <= 1 ? 0 : (object.weight - weight) / (object.weight - 1);
+  const double lost = share_lost(object.weight, weight);
   object.weight = weight;
   object.largest = item.event.size;
   const std::vector<std::uint32_t> copies = object.copies;
@@ -246,7 +213,7 @@ void SampleExpander::give_away(std::uint64_t moving, std::uint64_t over) {
     thread.tokens = std::move(kept);
     const std::uint64_t stay = thread.tokens.size() - std::min(thread.slots, thread.tokens.size());
     for (std::uint64_t i = 0; i < stay; ++i) {
-      block_.slots.push_back({thread.tokens[up_to(i, stay, thread.tokens.size())].place, number, true});
+      block_.slots.push_back({thread.tokens[up_to(i, stay, thread.tokens.size())].place, number, 0});
     }
     advance(thread, block_.before_window ? 0 : static_cast<std::int64_t>(stay));
     thread.slots += stay;
@@ -263,8 +230,8 @@ void SampleExpander::run_slot(const Slot& slot, std::uint64_t time) {
   Thread& thread = threads_[slot.thread];
   const std::uint64_t used = thread.slots_used++;
   const std::uint64_t tokens = thread.tokens.size();
-  position_ += slot.extra ? 0 : 1;
-  order_ = slot.extra ? order_ : 0;
+  position_ += slot.ticks;
+  order_ = slot.ticks == 0 ? order_ : 0;
   if (up_to(used + 1, thread.slots, tokens) > up_to(used, thread.slots, tokens)) {
     run_token(thread.tokens[thread.next_token++], slot.thread, time);
   } else if (thread.takes_moved && up_to(++spare_used_, spare_, moved_.size()) > next_moved_) {

@@ -12,8 +12,8 @@ namespace {
 constexpr std::size_t kLargeSizes = 65536;  // distinct sizes from 64 KiB that are counted
 }
 
-void Curve::add(std::uint64_t time, std::uint64_t live) {
-  if (points_.empty() || points_.back().events == width_) {
+void Curve::add(std::uint64_t time, std::uint64_t live, std::uint64_t events) {
+  if (points_.empty() || added_ == width_) {
     if (points_.size() == kPoints) {
       for (std::size_t i = 0; i < kPoints / 2; ++i) {
         const Point& a = points_[2 * i];
@@ -24,12 +24,14 @@ void Curve::add(std::uint64_t time, std::uint64_t live) {
       width_ *= 2;
     }
     points_.emplace_back();
+    added_ = 0;
   }
+  ++added_;
   Point& point = points_.back();
   point.time = std::max(point.time, time);
   point.live = live;
   point.peak = std::max(point.peak, live);
-  ++point.events;
+  point.events += events;
 }
 
 void ResidentCurve::add(const Reading& reading) {
@@ -49,35 +51,69 @@ void ResidentCurve::add(const Reading& reading) {
   points_.push_back(reading);
 }
 
-void Statistics::add(const Event& event) {
-  pass_time(event.time);
-  ++events;
-  ++kinds[static_cast<unsigned>(event.kind) % kinds.size()];
-  if (event.thread >= threads.size()) {
-    threads.resize(event.thread + 1);
-  }
-  ThreadCounts& thread = threads[event.thread];
-  if (thread.events++ == 0) {
-    thread.first = event.time;
-  }
-  thread.last = std::max(thread.last, event.time);
+void Statistics::add(const Event& event, const Multiplicity& of) {
+  count_event(event, of.objects);
   if (is_allocation(event.kind)) {
-    on_alloc(event);
+    on_alloc(event, of);
   } else if (is_free(event.kind)) {
-    on_free(event);
+    on_free(event, of);
   } else if (event.kind == Kind::kRealloc) {
-    on_realloc(event);
+    on_realloc(event, of);
   } else if (has_value(event.kind)) {
     note_reading(event);
   } else if (event.kind == Kind::kTouched) {
     if (const Block* const block = blocks_.find(event.object)) {
-      note_touched(event, *block);
+      note_touched(event, *block, of.objects);
     }
   }
-  over_events_.live += static_cast<double>(live_);
-  over_events_.rounded += static_cast<double>(rounded_);
-  over_events_.pages += static_cast<double>(pages(rounded_));
-  curve.add(duration, live_);
+  const auto times = static_cast<double>(of.objects);
+  over_events_.live += times * static_cast<double>(live_);
+  over_events_.rounded += times * static_cast<double>(rounded_);
+  over_events_.pages += times * static_cast<double>(pages(rounded_));
+  curve.add(duration, live_, of.objects);
+}
+
+void Statistics::free_some(const Event& event, std::uint64_t objects) {
+  if (const Block* const block = blocks_.find(event.object)) {
+    Event free = event;
+    free.kind = Kind::kFree;
+    count_event(free, objects).frees += objects;
+    lifetimes[log_bin(ticks - block->tick)].add(block->size, objects);
+    lifetimes_ns[log_bin(event.time - std::min(event.time, block->time))].add(block->size, objects);
+    take_off(*block, objects);
+  }
+}
+
+void Statistics::add_freed_at_once(const Event& allocation, std::uint64_t times) {
+  Event event = allocation;
+  event.time = duration;
+  ThreadCounts& thread = count_event(event, times);
+  thread.allocations += times;
+  thread.frees += times;
+  thread.bytes += times * event.size;
+  event.kind = Kind::kFree;
+  count_event(event, times);
+  ticks += times;
+  count_size(event.size, times);
+  asked_bytes += times * event.size;
+  lifetimes[0].add(event.size, times);
+  lifetimes_ns[0].add(event.size, times);
+}
+
+ThreadCounts& Statistics::count_event(const Event& event, std::uint64_t times) {
+  pass_time(event.time);
+  events += times;
+  kinds[static_cast<unsigned>(event.kind) % kinds.size()] += times;
+  if (event.thread >= threads.size()) {
+    threads.resize(event.thread + 1);
+  }
+  ThreadCounts& thread = threads[event.thread];
+  if (thread.events == 0) {
+    thread.first = event.time;
+  }
+  thread.events += times;
+  thread.last = std::max(thread.last, event.time);
+  return thread;
 }
 
 // Adds the live bytes since the last event to the averages. Times of different threads may be
@@ -93,81 +129,88 @@ void Statistics::pass_time(std::uint64_t time) {
   duration = time;
 }
 
-void Statistics::on_alloc(const Event& event) {
-  ++ticks;
-  count_size(event.size);
-  asked_bytes += event.size;
+void Statistics::on_alloc(const Event& event, const Multiplicity& of) {
+  ticks += of.ticks;
+  count_size(event.size, of.objects);
+  asked_bytes += event.size * of.objects;
   ThreadCounts& thread = threads[event.thread];
-  ++thread.allocations;
-  thread.bytes += event.size;
+  thread.allocations += of.objects;
+  thread.bytes += event.size * of.objects;
   if (event.kind == Kind::kAligned) {
-    ++alignments[event.alignment];
+    alignments[event.alignment] += of.objects;
   }
   blocks_.insert(event.object, {event.size, ticks, ticks, event.time, event.thread, 0});
-  live_ += event.size;
-  large_live_ += large_part(event.size);
-  rounded_ += rounded(event.size);
+  live_ += event.size * of.objects;
+  live_objects_ += of.objects;
+  large_live_ += large_part(event.size) * of.objects;
+  rounded_ += rounded(event.size) * of.objects;
   note_peaks(event);
 }
 
-void Statistics::on_realloc(const Event& event) {
+void Statistics::on_realloc(const Event& event, const Multiplicity& of) {
   Block* block = blocks_.find(event.object);
   if (block == nullptr) {
     ++unknown_object_events;
     return;
   }
-  ++ticks;
-  count_size(event.size);
-  if (event.size >= block->size) {
-    resized_up.add(event.size - block->size);
-    asked_bytes += event.size - block->size;
-    threads[event.thread].bytes += event.size - block->size;
-  } else {
-    resized_down.add(block->size - event.size);
-  }
-  live_ += event.size - block->size;
-  large_live_ += large_part(event.size) - large_part(block->size);
-  rounded_ += rounded(event.size) - rounded(block->size);
+  ticks += of.ticks;
+  count_size(event.size, of.ticks);
+  const std::uint64_t grown = (event.size - std::min(event.size, block->size)) * of.objects;
+  Amount& resized = event.size >= block->size ? resized_up : resized_down;
+  resized.count += of.ticks;
+  resized.bytes += grown + (block->size - std::min(event.size, block->size)) * of.objects;
+  asked_bytes += grown;
+  threads[event.thread].bytes += grown;
+  live_ += (event.size - block->size) * of.objects;
+  large_live_ += (large_part(event.size) - large_part(block->size)) * of.objects;
+  rounded_ += (rounded(event.size) - rounded(block->size)) * of.objects;
   Amount& once = chain_lengths[std::min<std::uint32_t>(block->resizes, 64)];
   if (block->resizes > 0) {
-    --once.count;
-    once.bytes -= block->size;
+    once.count -= of.objects;
+    once.bytes -= block->size * of.objects;
   }
   ++block->resizes;
-  chain_lengths[std::min<std::uint32_t>(block->resizes, 64)].add(event.size);
+  chain_lengths[std::min<std::uint32_t>(block->resizes, 64)].add(event.size, of.objects);
   block->size = event.size;
   block->changed = ticks;
   block->thread = event.thread;
   note_peaks(event);
 }
 
-void Statistics::on_free(const Event& event) {
+void Statistics::on_free(const Event& event, const Multiplicity& of) {
   const Block* block = blocks_.find(event.object);
   if (block == nullptr) {
     ++unknown_object_events;
     return;
   }
-  ++threads[event.thread].frees;
+  threads[event.thread].frees += of.objects;
   if (block->thread != event.thread) {
-    remote_frees.add(block->size);
-    ++threads[event.thread].remote_frees;
+    remote_frees.add(block->size, of.objects);
+    threads[event.thread].remote_frees += of.objects;
   }
   if (event.touched != trace::kUnknown && block->size >= kLargeBlock) {
-    large_freed.add(block->size);
-    large_touched += std::min(event.touched, pages(block->size));
-    note_touched(event, *block);
+    large_freed.add(block->size, of.objects);
+    large_touched += std::min(event.touched, pages(block->size)) * of.objects;
+    note_touched(event, *block, of.objects);
   }
-  lifetimes[log_bin(ticks - block->tick)].add(block->size);
-  lifetimes_ns[log_bin(event.time > block->time ? event.time - block->time : 0)].add(block->size);
-  live_ -= block->size;
-  large_live_ -= large_part(block->size);
-  rounded_ -= rounded(block->size);
+  lifetimes[log_bin(of.lifetime.value_or(ticks - block->tick))].add(block->size, of.objects);
+  lifetimes_ns[log_bin(event.time - std::min(event.time, block->time))].add(block->size, of.objects);
+  take_off(*block, of.objects);
   blocks_.erase(event.object);
 }
 
-void Statistics::note_touched(const Event& event, const Block& block) {
+// Takes freed objects off the live ones.
+void Statistics::take_off(const Block& block, std::uint64_t objects) {
+  live_ -= block.size * objects;
+  live_objects_ -= objects;
+  large_live_ -= large_part(block.size) * objects;
+  rounded_ -= rounded(block.size) * objects;
+}
+
+void Statistics::note_touched(const Event& event, const Block& block, std::uint64_t objects) {
   if (event.touched != trace::kUnknown && block.changed <= peak_tick) {
-    peak_untouched -= std::min({event.touched, large_part(block.size), peak_untouched});
+    const std::uint64_t touched = std::min(event.touched, large_part(block.size)) * objects;
+    peak_untouched -= std::min(touched, peak_untouched);
   }
 }
 
@@ -219,15 +262,15 @@ const Reading& Statistics::peak_reading() const {
   return share(highest_with_heap.resident, highest.resident) >= 0.95 && as_live ? highest_with_heap : highest;
 }
 
-void Statistics::count_size(std::uint64_t size) {
+void Statistics::count_size(std::uint64_t size, std::uint64_t times) {
   largest = std::max(largest, size);
-  sizes[log_bin(size)].add(size);
+  sizes[log_bin(size)].add(size, times);
   if (size < kLargeBlock) {
-    ++small_sizes_[size];
+    small_sizes_[size] += times;
   } else if (std::uint64_t* known = large_sizes_.find(size)) {
-    ++*known;
+    *known += times;
   } else if (large_sizes_.size() < kLargeSizes) {
-    large_sizes_.insert(size, 1);
+    large_sizes_.insert(size, times);
   }
 }
 
@@ -239,7 +282,7 @@ void Statistics::note_peaks(const Event& event) {
     peak_tick = ticks;
     peak_untouched = large_live_;
   }
-  peak_objects = std::max<std::uint64_t>(peak_objects, blocks_.size());
+  peak_objects = std::max(peak_objects, live_objects_);
   peak_rounded = std::max(peak_rounded, rounded_);
 }
 

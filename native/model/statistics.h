@@ -50,15 +50,15 @@ constexpr std::uint64_t rounded(std::uint64_t size) {
 struct Amount {
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
-  void add(std::uint64_t size) {
-    ++count;
-    bytes += size;
+  void add(std::uint64_t size, std::uint64_t times = 1) {
+    count += times;
+    bytes += size * times;
   }
 };
 using Histogram = std::array<Amount, 65>;
 
-// Live bytes over the trace, in at most kPoints points of equally many events. When it has more,
-// neighbours are merged.
+// Live bytes over the trace, in at most kPoints points of equally many events (of a sample: recorded
+// ones). When it has more, neighbours are merged.
 class Curve {
  public:
   static constexpr std::size_t kPoints = 512;
@@ -68,12 +68,14 @@ class Curve {
     std::uint64_t peak = 0;  // bytes, the maximum within the point
     std::uint64_t events = 0;
   };
-  void add(std::uint64_t time, std::uint64_t live);
+  // events  that this one stands for
+  void add(std::uint64_t time, std::uint64_t live, std::uint64_t events = 1);
   const std::vector<Point>& points() const { return points_; }
 
  private:
   std::vector<Point> points_;
-  std::uint64_t width_ = 1;  // events of a full point
+  std::uint64_t added_ = 0;  // to the last point
+  std::uint64_t width_ = 1;  // so many are added to a full point
 };
 
 struct ThreadCounts {
@@ -110,13 +112,26 @@ class ResidentCurve {
   std::uint64_t waiting_ = 0;
 };
 
+// What an event of a sample stands for. In a complete trace it stands for itself.
+struct Multiplicity {
+  std::uint64_t objects = 1;
+  std::uint64_t ticks =
+      objects;  // of a realloc: one that stands for several may stand for several of one object
+  // Of a free, in ticks. Without it Statistics counts the ticks since the allocation.
+  std::optional<std::uint64_t> lifetime;
+};
+
 class Statistics {
  public:
-  // rate  of the sample that the trace was made of; 0: it is complete
+  // rate  of the sample; 0: the trace is complete
   explicit Statistics(std::uint64_t page_size = trace::kUnstatedPageBytes, std::uint64_t rate = 0)
       : page_size_(page_size), live_noise_(rate > 1 ? 1.5 : 1) {}
 
-  void add(const trace::Event& event);
+  void add(const trace::Event& event, const Multiplicity& of = {});
+  // Counts the frees of some of the objects that a sampled one stands for, before `event`.
+  void free_some(const trace::Event& event, std::uint64_t objects);
+  // Counts so many allocations like `allocation`, one after the other, each of which is freed at once.
+  void add_freed_at_once(const trace::Event& allocation, std::uint64_t times);
 
   struct Block {
     std::uint64_t size = 0;
@@ -173,7 +188,7 @@ class Statistics {
   std::uint64_t live() const { return live_; }
   // The reading of resident memory that stands for its peak.
   const Reading& peak_reading() const;
-  std::uint64_t live_objects() const { return blocks_.size(); }
+  std::uint64_t live_objects() const { return live_objects_; }
   std::uint64_t rounded_live() const { return rounded_; }
   // Averages over time, in bytes; over events if the trace has no times.
   double mean_live() const;
@@ -195,12 +210,14 @@ class Statistics {
     double pages = 0;
   };
   void pass_time(std::uint64_t time);
-  void on_alloc(const trace::Event& event);
-  void on_realloc(const trace::Event& event);
-  void on_free(const trace::Event& event);
-  void count_size(std::uint64_t size);
+  ThreadCounts& count_event(const trace::Event& event, std::uint64_t times);
+  void on_alloc(const trace::Event& event, const Multiplicity& of);
+  void on_realloc(const trace::Event& event, const Multiplicity& of);
+  void on_free(const trace::Event& event, const Multiplicity& of);
+  void take_off(const Block& block, std::uint64_t objects);
+  void count_size(std::uint64_t size, std::uint64_t times);
   void note_peaks(const trace::Event& event);
-  void note_touched(const trace::Event& event, const Block& block);
+  void note_touched(const trace::Event& event, const Block& block, std::uint64_t objects);
   void note_reading(const trace::Event& event);
   void keep_at_peak(Reading& kept, const Reading& now, std::uint64_t peak) const;
   double average(double Mean::* part) const;
@@ -209,6 +226,7 @@ class Statistics {
   double live_noise_;  // live bytes that differ by less than this factor may be equal
   trace::LiveTable<Block> blocks_;
   std::uint64_t live_ = 0;
+  std::uint64_t live_objects_ = 0;
   std::uint64_t rounded_ = 0;
   std::uint64_t large_live_ = 0;
   std::uint64_t highest_of_all_ = 0;  // resident bytes of all readings, and of those with `heap`

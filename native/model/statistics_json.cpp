@@ -172,7 +172,7 @@ Json thread_list(const Statistics& s) {
 //
 // Returns null if the trace has no such reading.
 Json split(const Reading& reading, const Reading& first, const trace::Header& header) {
-  if (reading.resident == 0 || header.sample != 0) {
+  if (reading.resident == 0) {
     return {};
   }
   const std::uint64_t files = std::min(reading.files.value_or(0), reading.resident);

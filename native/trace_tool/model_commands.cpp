@@ -19,6 +19,7 @@
 #include "model/model_json.h"
 #include "model/rand_malloc.h"
 #include "model/sample_error.h"
+#include "model/sample_statistics.h"
 #include "model/scale.h"
 #include "model/statistics.h"
 #include "model/statistics_json.h"
@@ -102,15 +103,18 @@ std::string read_all(std::FILE* file) {
 // The statistics of a trace. Those of a sample are of the complete trace that it stands for, with
 // the estimates and their standard errors in "sample". Null, and `error` set, if it cannot be read.
 Json statistics_of(const char* path, std::string& error) {
-  std::uint64_t rate = 0;
-  const auto source = open_complete(path, kSeed, error, &rate);
+  const auto source = open_trace(path, error);
   if (!source) {
     return {};
   }
+  const std::uint64_t rate = source->header().sample;
   model::Statistics statistics(source->header().page_size, rate);
-  Event event;
-  while (source->next(event)) {
-    statistics.add(event);
+  if (rate > 0) {
+    model::count_sample(*source, statistics);
+  } else {
+    for (Event event; source->next(event);) {
+      statistics.add(event);
+    }
   }
   struct stat status{};
   const auto bytes = ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
