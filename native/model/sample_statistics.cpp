@@ -81,6 +81,7 @@ class SampleCounter {
   double adjustment_ = 0;
   double resize_share_ = 1;  // of the resizes of copies in the block that are ticks of their own
   std::int64_t ahead_ = 0;   // of all threads
+  double expected_ = 0;      // ticks of copies that are still to come in the block
   Rounding copies_;
   Rounding lost_;
   Rounding resizes_;
@@ -105,6 +106,7 @@ void SampleCounter::run() {
     for (const SampleItem& item : block.items) {
       count(item);
     }
+    expected_ = 0;
     for (const Slot& slot : block.slots) {
       catch_up(slot.thread, kMaxBehind * static_cast<std::int64_t>(rate_));
     }
@@ -146,19 +148,21 @@ void SampleCounter::note(const SampleBlock& block) {
     const Object* const object = objects_.find(number);
     return object == nullptr ? 0 : object->weight;
   });
-  double ticks = static_cast<double>(ahead_);
+  double births = 0;
   double resizes = 0;
   for (const SampleItem& item : block.items) {
     const Object* const object = is_tick(item.event.kind) ? objects_.find(item.event.object) : nullptr;
     if (object != nullptr && item.event.kind == Kind::kRealloc) {
       resizes += static_cast<double>(object->copies);
     } else if (object != nullptr) {
-      ticks += copies_of(object->weight, adjustment_);
+      births += copies_of(object->weight, adjustment_);
     }
   }
   // Copies do several resizes at once if there are fewer ticks. An object of this block has no
   // copies yet, so its resizes are all counted.
-  resize_share_ = resizes == 0 ? 1 : std::clamp(1 - (ticks + resizes) / resizes, 0.0, 1.0);
+  const double surplus = static_cast<double>(ahead_) + births + resizes;
+  resize_share_ = resizes == 0 ? 1 : std::clamp(1 - surplus / resizes, 0.0, 1.0);
+  expected_ = before_window_ ? 0 : births + resize_share_ * resizes;
 }
 
 void SampleCounter::count(const SampleItem& item) {
@@ -227,17 +231,20 @@ void SampleCounter::made(std::uint32_t thread, std::uint64_t ticks) {
   if (!before_window_) {
     thread_of(thread).ahead += static_cast<std::int64_t>(ticks);
     ahead_ += static_cast<std::int64_t>(ticks);
+    expected_ -= static_cast<double>(ticks);
   }
 }
 
 // Counts objects that are freed at once until a thread is at most `behind` ticks behind the
-// program, as long as all threads together are behind.
+// program, as long as all threads together will be behind at the end of the block.
 void SampleCounter::catch_up(std::uint32_t number, std::int64_t behind) {
-  const std::int64_t lacking = std::min(-thread_of(number).ahead, -ahead_) - behind;
+  const std::int64_t of_all = -ahead_ - std::llround(std::fmax(0.0, expected_));
+  const std::int64_t lacking = std::min(-thread_of(number).ahead, of_all) - behind;
   if (lacking > 0) {
     filler_.thread = number;
     statistics_.add_freed_at_once(filler_, static_cast<std::uint64_t>(lacking));
-    made(number, static_cast<std::uint64_t>(lacking));
+    thread_of(number).ahead += lacking;
+    ahead_ += lacking;
   }
 }
 

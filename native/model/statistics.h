@@ -118,7 +118,7 @@ struct Multiplicity {
   std::uint64_t ticks =
       objects;  // of a realloc: one that stands for several may stand for several of one object
   // Of a free, in ticks. Without it Statistics counts the ticks since the allocation.
-  std::optional<std::uint64_t> lifetime;
+  std::optional<std::uint64_t> lifetime = std::nullopt;
 };
 
 class Statistics {

@@ -59,6 +59,7 @@ int dump_command(Words words);
 int parse_command(Words words);
 int sample_command(Words words);
 int complete_command(Words words);
+int cut_command(Words words);
 // expand_command.cpp
 int expand_command(Words words);
 // model_commands.cpp

@@ -20,6 +20,7 @@ constexpr std::array kCommands{
     Command{"parse", "TEXT FILE", heapwright::trace::parse_command},
     Command{"sample", "TRACE -o FILE -n N --seed SEED", heapwright::trace::sample_command},
     Command{"complete", "SAMPLE FILE SEED", heapwright::trace::complete_command},
+    Command{"cut", "TRACE FILE BEGIN END", heapwright::trace::cut_command},
     Command{"expand", "TRACE OPS", heapwright::trace::expand_command},
     Command{"info", "TRACE", heapwright::trace::info_command},
     Command{"fit", "TRACE windows|rand-malloc WINDOWS BYTES", heapwright::trace::fit_command},

@@ -1,4 +1,4 @@
-// Implements the sub-commands of heapwright-trace that pack a trace or a sample of it, print one as
+// Implements the sub-commands of heapwright-trace that pack a trace, a sample or a span of it, print one as
 // text, and pack such a text.
 #include <sys/stat.h>
 
@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "open.h"
+#include "trace/cut.h"
 #include "trace/json.h"
 #include "trace/pack.h"
 #include "trace/packed.h"
@@ -89,6 +90,25 @@ int complete_command(Words words) {
   std::string error;
   const auto source = open_complete(words[0], seed, error);
   return source ? repack_trace(*source, words[0], words[1]) : fail(error);
+}
+
+// cut TRACE FILE BEGIN END: packs a span of a trace, and prints a summary as JSON. BEGIN and END are
+// nanoseconds of the trace; END may be "-", the end of the trace.
+int cut_command(Words words) {
+  std::uint64_t begin = 0;
+  std::uint64_t end = kUnknown;
+  if (!whole_number(words[2], begin) || (std::string_view(words[3]) != "-" && !whole_number(words[3], end)) ||
+      begin > end) {
+    (void)fail("BEGIN and END are whole numbers, and END is not before BEGIN");
+    return 2;
+  }
+  std::string error;
+  auto source = open_trace(words[0], error);
+  if (!source) {
+    return fail(error);
+  }
+  CutSource span(std::move(source), begin, end);
+  return repack_trace(span, words[0], words[1]);
 }
 
 // dump TRACE: prints the events as text, and losses on stderr.

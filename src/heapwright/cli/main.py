@@ -25,6 +25,7 @@ from heapwright.cli import (
     canary,
     compare,
     completion,
+    cut,
     diagnose,
     doctor,
     experiment,
@@ -55,7 +56,7 @@ from heapwright.interruption import ending_signals
 _GROUPS = {
     "main": (tune, apply, run, verify, report, watch, measure, compare, landscape, experiment),
     "services": (diagnose, canary),
-    "traces": (record, info, replay, fit, synth, import_, export),
+    "traces": (record, info, cut, replay, fit, synth, import_, export),
     "allocators": (allocators, inspect, link, bench),
     "clusters": (plan,),
     "set-up": (doctor, kit, completion),
@@ -73,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = Parser(
         prog=NAME,
-        description="Finds the best malloc settings for your program, proves their gain, and prints them to paste.",
+        description="Finds the best malloc settings for your program and proves their gain.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

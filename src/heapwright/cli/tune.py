@@ -338,7 +338,12 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
             with make_progress(quiet=args.quiet) as progress:
                 progress.note(f"study: {path}")
                 if recorded is not None:
+                    from heapwright.trace.replay import effort
+
                     progress.note(recorded[0].reference_why)
+                    for name, recording in recorded[0].inputs.items():
+                        if hint := effort(recording.events):
+                            progress.note(f"{name} stands for {recording.events:,} events: {hint}")
                 with open_machines(args, workload, allocators, progress, store) as machines:
                     tune_study(
                         Session(store, workload, allocators, options, progress, machines, began, recorded, added)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from heapwright.terminal_text import counted, visible
+from heapwright.trace.replay import effort
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,6 +111,9 @@ def _event_rows(info: Info) -> Iterator[tuple[str, str]]:
     density = f", {info.bytes_per_event:.2f} B an event" if info.bytes_per_event else ""
     counts = f"{counted(info.allocations, 'allocation')}, {counted(info.threads, 'thread')}"
     yield "", f"{counts}; {amount(info.file_bytes)} on disk{density}"
+    for line in effort(info.events).partition("; ")[::2]:
+        if line:
+            yield "", line
 
 
 def _live_rows(info: Info) -> Iterator[tuple[str, str]]:

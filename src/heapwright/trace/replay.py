@@ -30,6 +30,7 @@ from heapwright.trace.info import nothing_in
 from heapwright.trace.pack import ask, native_program, need_trace
 from heapwright.trace.process_ends import has_exited
 from heapwright.trace.replay_report import Reading, Report, play, read_report, why_failed
+from heapwright.units import show_bytes
 
 if TYPE_CHECKING:
     from heapwright.allocators.registry import Allocator
@@ -41,6 +42,9 @@ Touch = Literal["none", "page", "full"]
 # The runtime libraries of C++, which allocators written in C++ load.
 Library: TypeAlias = Literal["libstdc++.so.6", "libm.so.6", "libgcc_s.so.1"]
 RUNTIME: tuple[Library, ...] = get_args(Library)
+
+_EVENT_BYTES = 8  # of an event in the operations file
+_MANY_EVENTS = 100_000_000  # at 0.5 to 1.5 µs each
 
 
 def runtime_of(executable: str) -> list[str]:
@@ -263,9 +267,21 @@ class ReplayRun:
         return found
 
 
+def effort(events: int) -> str:
+    """Returns what it takes to make a long trace ready for replays; empty for a short one.
+
+    Args:
+        events: of the trace; of a sample those of the complete trace that it stands for.
+    """
+    if events < _MANY_EVENTS:
+        return ""
+    room = show_bytes(_EVENT_BYTES * events)
+    return f"replays take minutes to prepare and {room} of disk; 'heapwright cut' makes a part of the trace"
+
+
 @contextmanager
 def make_ready(trace: Path, folder: Path | None = None) -> Iterator[ReadyTrace]:
-    """Makes a trace ready for replays. Its operations file, 8 bytes per event, is removed when the block ends.
+    """Makes a trace ready for replays. Its operations file is removed when the block ends.
 
     Args:
         trace: in any form.

@@ -92,6 +92,26 @@ TEST(SampleStatistics, FiguresAreUnbiased) {
   }
 }
 
+// Half of the threads have no object in the sample. The program's ticks are known all the same.
+TEST(SampleStatistics, TicksOfShortThreadsCountOnce) {
+  constexpr std::uint64_t kThreads = 2000;
+  constexpr std::uint64_t kTicks = 50;
+  std::vector<Event> events;
+  std::uint64_t objects = 0;
+  for (std::uint32_t thread = 0; thread < kThreads; ++thread) {
+    for (std::uint64_t i = 0; i < kTicks; ++i, ++objects) {
+      events.push_back(
+          {.kind = Kind::kMalloc, .thread = thread, .time = objects, .object = objects, .size = 100});
+      events.push_back({.kind = Kind::kFree, .thread = thread, .time = objects, .object = objects});
+    }
+    events.push_back({.kind = Kind::kThreadEnd, .thread = thread, .time = objects});
+  }
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const std::uint64_t found = from_sample(events, 64, seed).ticks;
+    EXPECT_NEAR(static_cast<double>(found), kThreads * kTicks, kThreads * kTicks / 200.0) << "seed " << seed;
+  }
+}
+
 // One object stands for 2^40 others: the time depends on the sample, not on what it stands for.
 TEST(SampleStatistics, TakesNoTimeForObjectsThatAreNotThere) {
   trace::Header header;
