@@ -179,7 +179,7 @@ class OwnedSuperblocks {
   BlockChain take_from_queue(std::size_t class_number, std::size_t batch, Superblock* added);
   Superblock* start_superblock(std::size_t class_number, bool may_grow);
   Superblock* take_from_another_heap(std::size_t class_number);
-  Superblock* give_away(std::size_t class_number);
+  Superblock* give_away(std::size_t class_number, std::uint64_t now);
 
   platform::Lock lock_;
   std::uint32_t owner_;  // owner_tag() of the heap

@@ -55,6 +55,7 @@ template <class Word>
 class BasicRemoteQueue {
  public:
   static constexpr std::uint32_t kUnowned = 1U << 31U;
+  static constexpr std::uint32_t kStillMs = 50;  // longer than a thread waits for a processor, as a rule
 
   static BasicRemoteQueue& of(const Superblock* superblock) {
     char* const first = reinterpret_cast<char*>(chunk_of(superblock)) + kQueuesBegin;
@@ -68,7 +69,24 @@ class BasicRemoteQueue {
   };
 
   // Begins the queue of a new superblock: owned and empty.
-  void reset() { word_.store(0, std::memory_order_relaxed); }
+  void reset() {
+    word_.store(0, std::memory_order_relaxed);
+    seen_ms_ = 0;
+  }
+
+  // Whether the number of free blocks of a queued superblock has hardly changed for a while, as seen
+  // by the calls so far. The caller holds the owner's lock. `now`: milliseconds.
+  bool is_still(const Superblock* superblock, std::uint64_t now) {
+    const auto ms = static_cast<std::uint32_t>(now);
+    const std::uint32_t moved = superblock->free_count > seen_free_ ? superblock->free_count - seen_free_
+                                                                    : seen_free_ - superblock->free_count;
+    if (seen_ms_ == 0 || moved > superblock->capacity / kStillDivisor) {
+      seen_ms_ = ms;
+      seen_free_ = superblock->free_count;
+      return false;
+    }
+    return ms - seen_ms_ >= kStillMs;
+  }
 
   // Pushes the blocks from `first` to `last`, `count` of them, which are linked. `link(last, next)`
   // sets a block's link. Returns true if the caller owns the superblock now: the blocks in `taken`,
@@ -142,7 +160,11 @@ class BasicRemoteQueue {
     return {block_of(superblock, word), count_of(word)};
   }
 
+  static constexpr std::uint32_t kStillDivisor = 8;
+
   alignas(64) Word word_;
+  std::uint32_t seen_ms_ = 0;  // is_still(): when it saw `seen_free_` free blocks; 0: never
+  std::uint32_t seen_free_ = 0;
 };
 using RemoteQueue = BasicRemoteQueue<std::atomic<std::uint32_t>>;
 static_assert(sizeof(RemoteQueue) == 64 && kSuperblocksInChunk * sizeof(RemoteQueue) == kQueuesBytes &&

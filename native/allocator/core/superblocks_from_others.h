@@ -4,7 +4,9 @@
 // blocks, or need more of them at one time than at another. If each heap that lacks blocks started a
 // new superblock, every heap would keep as many free blocks as it ever had too many
 // (docs/design-notes/reaper.md has figures). So a heap first looks for a superblock of the class that
-// another heap owns, of which a quarter is free, and from which that heap does not allocate now.
+// another heap owns, of which a quarter is free, and from which that heap does not allocate now. Its
+// number of free blocks must not have changed much for a while: a heap that frees a burst needs its
+// superblocks for the next one.
 //
 // Superblocks of small blocks pass to another heap only if other threads have already freed blocks of
 // them. Otherwise threads that share no data would share cache lines from then on.
@@ -26,6 +28,7 @@ namespace heapwright::alloc {
 // few heaps, each time at others, and skips those whose lock is held.
 template <Configuration C>
 Superblock* OwnedSuperblocks<C>::take_from_another_heap(std::size_t class_number) {
+  const std::uint64_t now = pool_->region.settings.clock();
   std::array<OwnedSuperblocks*, kHeapsPerLook> others{};
   std::size_t count = 0;
   {
@@ -44,17 +47,18 @@ Superblock* OwnedSuperblocks<C>::take_from_another_heap(std::size_t class_number
     }
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (Superblock* const superblock = others[i]->give_away(class_number); superblock != nullptr) {
+    if (Superblock* const superblock = others[i]->give_away(class_number, now); superblock != nullptr) {
       return superblock;
     }
   }
   return nullptr;
 }
 
-// Called by other threads: gives up a superblock of a class of which at least a quarter is free, one of
-// those that have been queued longest; nullptr: there is none, or this heap's lock is held.
+// Called by other threads: gives up a superblock of a class of which at least a quarter is free and
+// that is still, one of those that have been queued longest; nullptr: there is none, or this heap's
+// lock is held. `now`: milliseconds.
 template <Configuration C>
-Superblock* OwnedSuperblocks<C>::give_away(std::size_t class_number) {
+Superblock* OwnedSuperblocks<C>::give_away(std::size_t class_number, std::uint64_t now) {
   if (!lock_.lock_if_free()) {
     return nullptr;
   }
@@ -62,7 +66,8 @@ Superblock* OwnedSuperblocks<C>::give_away(std::size_t class_number) {
   Superblock* superblock = queues_.last(class_number);
   for (int i = 0; i < kSuperblocksPerLook && superblock != nullptr && given == nullptr; ++i) {
     const bool may_share = superblock->shared || !FreeBits::fit(superblock->size);
-    if (!superblock->current && may_share && superblock->free_count >= reclaim_threshold(superblock)) {
+    if (!superblock->current && may_share && superblock->free_count >= reclaim_threshold(superblock) &&
+        RemoteQueue::of(superblock).is_still(superblock, now)) {
       given = superblock;
     }
     superblock = superblock->previous;

@@ -25,6 +25,8 @@ class SuperblocksFromOthersTest : public testing::Test {
   static constexpr std::size_t kReturned = 20;  // more than a quarter of kBlocks
 
   SuperblocksFromOthersTest() {
+    now_ms = 1'000'000;
+    pool.region.settings.clock = test_clock;
     pool.region.settings.huge_pages = platform::HugePageMode::kNever;
     Owned::become_threaded(pool);
   }
@@ -43,7 +45,16 @@ class SuperblocksFromOthersTest : public testing::Test {
     }
     EXPECT_EQ(owned.return_blocks(linked(some)), nullptr);
     EXPECT_GE(owned.purger().idle_bytes(), kSuperblockBytes) << "enough to be looked at";
+    see(rest);
+    now_ms += RemoteQueue::kStillMs;
     return rest;
+  }
+  // As if another heap had looked at the superblocks of these blocks.
+  static void see(const std::vector<Block*>& blocks) {
+    for (Block* const block : blocks) {
+      Superblock* const superblock = superblock_of(block);
+      (void)RemoteQueue::of(superblock).is_still(superblock, now_ms);
+    }
   }
   [[nodiscard]] std::size_t superblocks_in_use() const {
     return pool.region.statistics().used_bytes / kSuperblockBytes;
@@ -86,6 +97,29 @@ TEST_F(SuperblocksFromOthersTest, NotThoseOfWhichLessThanAQuarterIsFree) {
   EXPECT_EQ(superblocks_in_use(), 9U);
 }
 
+// A heap that frees a burst needs its superblocks for the next one.
+TEST_F(SuperblocksFromOthersTest, NotThoseThatHaveJustChanged) {
+  auto rest = take_and_return_some(mine, 6, kReturned);
+  now_ms -= 1;
+  EXPECT_NE(other.refill(kClass, 4).first, nullptr);
+  EXPECT_EQ(superblocks_in_use(), 7U) << "the last look is not long ago";
+  now_ms += 1;
+  std::vector<Block*> freed(rest.end() - 5 * (kBlocks - kReturned), rest.end());
+  std::vector<Block*> some;
+  for (std::size_t i = 0; i < freed.size(); ++i) {
+    if (i % (kBlocks - kReturned) <= kBlocks / 8) {
+      some.push_back(freed[i]);
+    }
+  }
+  EXPECT_EQ(mine.return_blocks(linked(some)), nullptr);
+  Owned third{pool, owner_tag(3)};
+  const BlockChain blocks = third.refill(kClass, 4);
+  EXPECT_EQ(superblocks_in_use(), 7U);
+  EXPECT_EQ(superblock_of(blocks.first), superblock_of(rest[0])) << "the only one that has not changed";
+  EXPECT_NE(Owned(pool, owner_tag(4)).refill(kClass, 4).first, nullptr);
+  EXPECT_EQ(superblocks_in_use(), 8U);
+}
+
 // Otherwise their threads would share cache lines.
 TEST_F(SuperblocksFromOthersTest, SmallBlocksOnlyIfOtherThreadsFreeThem) {
   constexpr std::size_t kSmall = 80;
@@ -99,6 +133,8 @@ TEST_F(SuperblocksFromOthersTest, SmallBlocksOnlyIfOtherThreadsFreeThem) {
     frees_of_other.free(superblock_of(rest[i]), rest[i]);
   }
   frees_of_other.send_all();
+  see(rest);
+  now_ms += RemoteQueue::kStillMs;
   Owned third{pool, owner_tag(3)};
   const BlockChain blocks = third.refill(number, 4);
   EXPECT_EQ(superblock_of(blocks.first), superblock_of(rest[0]));
@@ -142,7 +178,8 @@ TEST(SuperblocksFromOthers, MemoryDoesNotGrowWhereHeapsTakeTurns) {
   std::mt19937 random(1);
   std::deque<std::pair<void*, std::size_t>> buffers;
   std::size_t live_bytes = 0;
-  for (int turn = 0; turn < 400; ++turn) {
+  now_ms = 1'000'000;
+  for (int turn = 0; turn < 400; ++turn, now_ms += 10) {
     Heap<Usual>& heap = *heaps[random() % heaps.size()];
     for (std::size_t i = 0; i < 500 + random() % 3000; ++i) {
       const std::size_t bytes = kSizes[random() % std::size(kSizes)];
