@@ -304,6 +304,15 @@ TYPED_TEST(HeapTest, CarvesPageByPage) {
 
 // A second thread is about to start: another heap takes over everything, and the first one's fast
 // paths fail.
+TYPED_TEST(HeapTest, CarvesAllBlocksThatBeginOnAPage) {
+  if (TypeParam::kCacheBlocksPerClass < 4) {
+    GTEST_SKIP() << "a refill brings one block";
+  }
+  const auto* const first = static_cast<const char*>(this->take(3000));
+  EXPECT_EQ(this->heap.allocate_class_from_list(3000), first + 3072);
+  EXPECT_EQ(*resident(memory_of(superblock_of(first)), kSuperblockBytes), platform::page_size());
+}
+
 TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
   std::vector<void*> before;
   for (int i = 0; i < 300; ++i) {
