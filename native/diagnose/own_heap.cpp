@@ -122,8 +122,8 @@ void PageCounter::count_superblock(const Described& superblock, bool hardened) {
   const std::vector<bool> free = find_free(superblock, hardened);
   std::vector<std::uint64_t> live_bytes(pages.size());
   for (std::uint64_t number = 0; number < superblock.carved; ++number) {
-    const std::uint64_t end = (number + 1) * superblock.size;
-    for (std::uint64_t begin = number * superblock.size; !free[number] && begin < end;) {
+    std::uint64_t begin = superblock.first + number * superblock.size;
+    for (const std::uint64_t end = begin + superblock.size; !free[number] && begin < end;) {
       const std::uint64_t next = std::min(end, (begin / page + 1) * page);
       live_bytes[begin / page] += next - begin;
       begin = next;
@@ -177,7 +177,7 @@ std::vector<bool> PageCounter::find_free(const Described& superblock, bool harde
   if (hardened) {
     const std::vector<bool> marks = read_bits(superblock, layout_.marks_begin, layout_.marks_bytes);
     for (std::size_t number = 0; number < free.size(); ++number) {
-      free[number] = !marks[number * superblock.size / 16];
+      free[number] = !marks[(superblock.first + number * superblock.size) / 16];
     }
     return free;
   }
@@ -188,7 +188,7 @@ std::vector<bool> PageCounter::find_free(const Described& superblock, bool harde
   const std::uint64_t unit = purge_unit_bytes(layout_, page_map_.page_bytes());
   std::uint32_t not_in_list = 0;
   for (std::size_t number = 0; number < free.size(); ++number) {
-    const std::uint64_t begin = number * superblock.size;
+    const std::uint64_t begin = superblock.first + number * superblock.size;
     for (std::uint64_t i = begin / unit; i <= (begin + superblock.size - 1) / unit; ++i) {
       free[number] = free[number] || (superblock.purged_pages >> i & 1U) != 0;
     }
@@ -197,7 +197,7 @@ std::vector<bool> PageCounter::find_free(const Described& superblock, bool harde
   const auto held = std::lower_bound(pass_.held.begin(), pass_.held.end(), superblock.address);
   for (auto block = held; block != pass_.held.end() && *block < superblock.address + layout_.superblock_bytes;
        ++block) {
-    const std::uint64_t number = (*block - superblock.address) / superblock.size;
+    const std::uint64_t number = block_number(superblock, *block);
     if (number < free.size()) {
       free[number] = true;
     }
@@ -217,8 +217,8 @@ bool PageCounter::follow(const Described& superblock, std::uint64_t first, std::
                          std::vector<bool>& free) {
   for (std::uint64_t block = first; count > 0; --count) {
     const std::uint64_t offset = block - superblock.address;
-    const std::uint64_t number = offset / superblock.size;
-    if (number >= free.size() || offset % superblock.size != 0 || free[number]) {
+    const std::uint64_t number = block_number(superblock, block);
+    if (number >= free.size() || !begins_block(superblock, block) || free[number]) {
       return false;
     }
     free[number] = true;

@@ -32,7 +32,7 @@ bool usable(const HeapLayout& layout) {
          (layout.free_bits_below == 0 || layout.free_bits_bytes * kBytesOfBits >= superblock) &&
          in_description(layout.chunk_free, 8) && in_description(layout.free_list, 8) &&
          in_description(layout.free_count, 4) && in_description(layout.carved, 4) &&
-         in_description(layout.capacity, 4) && in_description(layout.size, 4) &&
+         in_description(layout.first_block, 2) && in_description(layout.size, 4) &&
          in_description(layout.length, 4) && in_description(layout.kind, 1) &&
          in_description(layout.purged_pages, 2) && layout.heap_bytes != 0 &&
          layout.heap_bytes <= kMaxHeapBytes && layout.list_bytes >= 8 && layout.batch_bytes >= 8 &&

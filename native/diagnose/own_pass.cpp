@@ -92,6 +92,7 @@ void PassReader::describe(std::size_t index, std::uint64_t chunk) {
     return;
   }
   found.free_list = field<std::uint64_t>(at, layout_.free_list);
+  found.first = field<std::uint16_t>(at, layout_.first_block);
   found.carved = field<std::uint32_t>(at, layout_.carved);
   found.in_list = field<std::uint32_t>(at, layout_.free_count);
   const auto purged_or_bits = field<std::uint16_t>(at, layout_.purged_pages);
@@ -109,7 +110,7 @@ void PassReader::describe(std::size_t index, std::uint64_t chunk) {
   for (std::size_t i = 0; hardened() && i + 8 <= layout_.marks_bytes; i += 8) {
     found.allocated += static_cast<std::uint32_t>(std::popcount(field<std::uint64_t>(marks, i)));
   }
-  if (found.size < 16 || std::uint64_t{found.carved} * found.size > layout_.superblock_bytes ||
+  if (found.size < 16 || found.first + std::uint64_t{found.carved} * found.size > layout_.superblock_bytes ||
       found.in_list > found.carved || found.allocated > found.carved) {
     pass_.sound = false;  // it is being put to another use
     return;
@@ -198,7 +199,7 @@ bool PassReader::hold(std::uint64_t block, std::uint32_t Described::* count) {
   const std::uint64_t offset = block - pass_.region_begin;
   const std::uint32_t number =
       offset < pass_.region_bytes ? numbers_[offset / layout_.superblock_bytes] : std::uint32_t{0};
-  if (number == 0 || block % layout_.superblock_bytes % pass_.superblocks[number - 1].size != 0) {
+  if (number == 0 || !begins_block(pass_.superblocks[number - 1], block)) {
     pass_.sound = false;
     return false;
   }

@@ -17,6 +17,7 @@ namespace heapwright::diagnose {
 struct Described {
   std::uint64_t address = 0;  // of its memory
   std::uint64_t free_list = 0;
+  std::uint32_t first = 0;    // offset of the first block
   std::uint32_t size = 0;     // of a block; of a span, its usable bytes
   std::uint32_t carved = 0;   // blocks
   std::uint32_t length = 0;   // of a span, in superblocks
@@ -31,6 +32,15 @@ struct Described {
   std::uint8_t kind = 0;
   friend bool operator==(const Described&, const Described&) = default;
 };
+
+// The number of the block that holds an address of the superblock; for an address before the first block
+// a number that no block has.
+inline std::uint64_t block_number(const Described& superblock, std::uint64_t address) {
+  return (address - superblock.address - superblock.first) / superblock.size;
+}
+inline bool begins_block(const Described& superblock, std::uint64_t address) {
+  return (address - superblock.address - superblock.first) % superblock.size == 0;
+}
 
 // A piece of memory: address and bytes.
 using Piece = std::pair<std::uint64_t, std::uint64_t>;

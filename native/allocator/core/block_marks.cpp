@@ -32,7 +32,7 @@ void check_freed_as(const Pool& pool, const void* address, const Hardening::Mark
 
 bool accept_free(Pool& pool, void* address, FreedAs freed_as) {
   const Superblock* const superblock = superblock_of(address);
-  if (!begins_block(superblock->reciprocal, address)) {
+  if (!begins_block(superblock, address)) {
     pool.report(address, Fault::kInterior);
     return false;
   }
@@ -72,7 +72,7 @@ Hardening::Mark mark_of(Pool& pool, const void* address) {
   }
   const Superblock* const superblock = superblock_of(address);
   if (list_offset(tag_of(pool, address)) != 0) {
-    const bool allocated = begins_block(superblock->reciprocal, address) && Hardening::is_allocated(address);
+    const bool allocated = begins_block(superblock, address) && Hardening::is_allocated(address);
     return allocated ? hardening.read_mark(address, superblock->size) : kNone;
   }
   if (!begins_span(superblock, address)) {

@@ -30,14 +30,17 @@ inline BlockChain unpack(std::uint64_t word) {
   return {reinterpret_cast<Block*>(word % kAddressLimit), word >> kChainLengthShift};
 }
 
-// Returns whether a block of the superblock begins at `address`. In granules of 16 bytes, with r =
-// ⌈2³²/size⌉: the low half of offset·r is at most the offset, and so below 2¹⁶, for a multiple of
-// the size, and at least r > 2¹⁶ for everything else.
-inline bool begins_block(std::uint32_t reciprocal, const void* address) {
-  const auto offset =
-      static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % kSuperblockBytes);
-  return offset / 16 * reciprocal < kSuperblockBytes && offset % 16 == 0;
+// Returns whether a block of the superblock begins at `address`. In granules of 16 bytes from the
+// first block on, with r = ⌈2³²/size⌉: the low half of offset·r is at most the offset, and so below
+// 2¹⁶, for a multiple of the size, and at least r > 2¹⁶ for everything else. An address before the
+// first block has an offset of 2¹⁶ less at most `first`. That is no multiple of the size, because
+// `first` is less than a power of two that divides the size.
+inline bool begins_block(const Superblock* superblock, const void* address) {
+  const std::uint32_t offset =
+      static_cast<std::uint16_t>(reinterpret_cast<std::uintptr_t>(address) - superblock->first);
+  return offset / 16 * superblock->reciprocal < kSuperblockBytes && offset % 16 == 0;
 }
+static_assert(kSuperblockBytes == 1U << 16U);  // the offset has 16 bits
 
 // Returns whether the superblock can still hand out a block: a free one, an uncarved one or one on
 // a purged page. The last test also finds free bits, which are in the same field.
@@ -46,13 +49,23 @@ inline bool has_blocks(const Superblock* superblock) {
          superblock->purged_pages != 0;
 }
 
+// Returns a superblock's colour, of `colours`. A multiple of the golden ratio spreads them evenly also
+// where a class has every second or every third superblock only.
+inline std::size_t colour_of(const Superblock* superblock, std::size_t colours) {
+  constexpr std::size_t kGoldenRatio = 39;  // 64ths
+  return index_in_chunk(superblock) * kGoldenRatio % kSuperblocksInChunk * colours / kSuperblocksInChunk;
+}
+
 // Describes a superblock just taken from the region as one of blocks of `size` bytes, none of them
 // carved. The purger has left `purged_pages` 0 when the superblock was returned.
-inline void describe_superblock(Superblock* superblock, std::size_t class_number, std::size_t size) {
+inline void describe_superblock(Superblock* superblock, std::size_t class_number, std::size_t size,
+                                std::size_t colours = 1) {
   superblock->free = nullptr;
   store_shared(superblock->free_count, 0U);
   store_shared(superblock->carved, 0U);
-  superblock->capacity = static_cast<std::uint32_t>(kSuperblockBytes / size);
+  superblock->first = static_cast<std::uint16_t>(colour_of(superblock, colours) * kCacheLineBytes);
+  superblock->capacity =
+      static_cast<std::uint16_t>((kSuperblockBytes - (colours - 1) * kCacheLineBytes) / size);
   store_shared(superblock->size, static_cast<std::uint32_t>(size));
   superblock->reciprocal =
       static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + size / 16 - 1) / (size / 16));
@@ -87,16 +100,16 @@ Block* link_shuffled(Pool& pool, char* first, std::size_t size, std::size_t coun
   return head;
 }
 
-// Carves up to `max_count` blocks that were never handed out. In new memory it stops at the end of
-// a page, so that no page is touched before it is needed.
+// Carves up to `max_count` blocks that were never handed out. In new memory all of them begin on one
+// page, so that no page is touched before it is needed.
 template <Configuration C>
 BlockChain carve(Pool& pool, Superblock* superblock, std::size_t max_count) {
   const std::size_t size = superblock->size;
-  const std::size_t begin = superblock->carved * size;
+  const std::size_t begin = superblock->first + superblock->carved * size;
   const std::size_t page_end = round_up(begin + 1, platform::page_size());
-  const std::size_t to_page_end = std::max((page_end - begin) / size, kMinCarved<C>);
+  const std::size_t on_page = std::max((page_end - begin + size - 1) / size, kMinCarved<C>);
   const std::size_t uncarved = superblock->capacity - superblock->carved;
-  const std::size_t count = std::min({max_count, superblock->touched ? max_count : to_page_end, uncarved});
+  const std::size_t count = std::min({max_count, superblock->touched ? max_count : on_page, uncarved});
   char* const first = memory_of(superblock) + begin;
   store_shared(superblock->carved, superblock->carved + static_cast<std::uint32_t>(count));
   if constexpr (C::kSecure) {
@@ -184,7 +197,7 @@ BlockChain check_list(const Pool& pool, BlockChain list) {
       pool.report(first_repeated<C>(pool, list.first), Fault::kDoubleFree);
       return {};
     }
-    if (!begins_block(superblock_of(block)->reciprocal, block)) [[unlikely]] {
+    if (!begins_block(superblock_of(block), block)) [[unlikely]] {
       pool.report(block, Fault::kInterior);
       --list.count;
       continue;

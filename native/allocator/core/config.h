@@ -43,6 +43,8 @@ inline constexpr std::size_t kLargestSpanBytes = 1024 * 1024;
 
 static_assert(kLargestClassBytes <= kSuperblockBytes);
 
+inline constexpr std::size_t kCacheLineBytes = 64;
+
 // Pages of superblocks are purged if their blocks have at least this size: among smaller blocks
 // hardly any page is ever wholly free. Smaller ones have free bits instead.
 inline constexpr std::size_t kMinPurgedBytes = 256;

@@ -17,7 +17,7 @@
 namespace heapwright::alloc {
 
 struct alignas(64) HeapLayout {
-  static constexpr std::uint32_t kVersion = 5;
+  static constexpr std::uint32_t kVersion = 6;
   static constexpr char kMagic[16] = {'h', 'e', 'a', 'p', 'w', 'r', 'i', 'g',
                                       'h', 't', ' ', 'h', 'e', 'a', 'p', '\0'};
 
@@ -71,9 +71,9 @@ struct alignas(64) HeapLayout {
   std::uint16_t free_list = 0;   // offsets in a superblock's description: the first free block
   std::uint16_t free_count = 0;  // 32 bits each, from here
   std::uint16_t carved = 0;
-  std::uint16_t capacity = 0;
   std::uint16_t size = 0;
   std::uint16_t length = 0;
+  std::uint16_t first_block = 0;   // 16 bits: the offset of the first block in the superblock
   std::uint16_t kind = 0;          // 8 bits: see Kind
   std::uint16_t purged_pages = 0;  // 16 bits
   std::uint16_t queue_begin = 0;   // in a chunk: the remote queues

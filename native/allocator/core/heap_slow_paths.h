@@ -252,8 +252,7 @@ bool Heap<C>::return_to_allocating_heap(std::size_t class_number, Block* block) 
   Superblock* const superblock = superblock_of(block);
   auto* const owner = static_cast<OwnedSuperblocks<C>*>(load_shared(superblock->owner));
   FreedByOthers<C>& freed = owner->freed_by_others();
-  if (!freed.is_open(*pool_) || !begins_block(superblock->reciprocal, block) ||
-      !freed.add(*pool_, class_number, block)) {
+  if (!freed.is_open(*pool_) || !begins_block(superblock, block) || !freed.add(*pool_, class_number, block)) {
     return false;
   }
   if (!freed.is_open(*pool_)) [[unlikely]] {

@@ -78,12 +78,18 @@ class PagePurger {
   Pool* pool_;
 };
 
-// Returns a bit for each page on which every byte belongs to a block of the free list.
+// Returns a bit for each page on which every byte belongs to a block of the free list, or lies before
+// the first block or behind the last.
 template <Configuration C>
 std::uint32_t PagePurger<C>::wholly_free_pages(const Superblock* superblock) const {
   const std::size_t page = page_bytes();
   const char* const memory = memory_of(superblock);
   std::array<std::uint32_t, 16> free_bytes{};
+  free_bytes[0] = superblock->first;
+  const std::size_t blocks_end = superblock->first + superblock->capacity * superblock->size;
+  if (superblock->carved == superblock->capacity && kSuperblockBytes - blocks_end < page) {
+    free_bytes[kSuperblockBytes / page - 1] += static_cast<std::uint32_t>(kSuperblockBytes - blocks_end);
+  }
   for (const Block* block = superblock->free; block != nullptr; block = next_of<C>(*pool_, block)) {
     auto begin = static_cast<std::size_t>(reinterpret_cast<const char*>(block) - memory);
     for (const std::size_t end = begin + superblock->size; begin < end;) {
@@ -139,10 +145,12 @@ void PagePurger<C>::reuse(Superblock* superblock) const {
     const auto i = static_cast<std::size_t>(std::countr_zero(superblock->purged_pages));
     superblock->purged_pages &= static_cast<std::uint16_t>(superblock->purged_pages - 1U);
     pool_->region.count_reused(page);
-    for (std::size_t number = i * page / size; number < superblock->carved && number * size < (i + 1) * page;
-         ++number) {
-      if (touches_no_purged_page(superblock, number * size)) {
-        auto* const block = reinterpret_cast<Block*>(memory + number * size);
+    const std::size_t first = superblock->first;
+    const std::size_t end = std::min(first + superblock->carved * size, (i + 1) * page);
+    for (std::size_t begin = first + (i * page - std::min(i * page, first)) / size * size; begin < end;
+         begin += size) {
+      if (touches_no_purged_page(superblock, begin)) {
+        auto* const block = reinterpret_cast<Block*>(memory + begin);
         set_next<C>(*pool_, block, superblock->free);
         superblock->free = block;
       }

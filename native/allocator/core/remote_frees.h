@@ -98,7 +98,7 @@ class RemoteFrees {
 
 template <Configuration C>
 void RemoteFrees<C>::free(Superblock* superblock, Block* block) {
-  if (!begins_block(superblock->reciprocal, block)) [[unlikely]] {
+  if (!begins_block(superblock, block)) [[unlikely]] {
     pool_->report(block, Fault::kInterior);
     return;
   }

@@ -33,7 +33,7 @@ Block* OwnedSuperblocks<C>::return_blocks(BlockChain list, Returned how) {
     const std::uint32_t count = load_shared(superblock->free_count) + 1;
     const bool is_single = superblock_number(next) != superblock_number(block);
     if (is_single && !for_owner && load_shared(superblock->queued) && owns(superblock) &&
-        begins_block(superblock->reciprocal, block) &&
+        begins_block(superblock, block) &&
         count + reclaim_threshold(superblock) < superblock->carved) {  // blocks in random order
       if (C::kSecure || !FreeBits::fit(superblock->size)) {
         set_next<C>(*pool_, block, superblock->free);
@@ -100,8 +100,7 @@ Block* OwnedSuperblocks<C>::return_scattered(BlockChain list) {
       set_next<C>(*pool_, block, superblock->free);
       superblock->free = block;
     } else if (!FreeBits::add(superblock, block, factor)) [[unlikely]] {
-      pool_->report(block,
-                    begins_block(superblock->reciprocal, block) ? Fault::kDoubleFree : Fault::kInterior);
+      pool_->report(block, begins_block(superblock, block) ? Fault::kDoubleFree : Fault::kInterior);
       if (!has_end && has_cycle<C>(*pool_, {next, list.count})) {
         break;
       }
@@ -150,13 +149,12 @@ void OwnedSuperblocks<C>::check_nearly_free(NearlyFree& nearly_free) {
 template <Configuration C>
 Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Block*& remote, bool for_owner) {
   const std::uintptr_t number = superblock_number(block);
-  const std::uint32_t reciprocal = superblock->reciprocal;
   Block* first = nullptr;
   Block* last = nullptr;
   std::uint32_t count = 0;
   while (superblock_number(block) == number) {
     Block* const next = next_of<C>(*pool_, block);
-    if (!begins_block(reciprocal, block)) [[unlikely]] {
+    if (!begins_block(superblock, block)) [[unlikely]] {
       pool_->report(block, Fault::kInterior);
       if (last != nullptr) {
         set_next<C>(*pool_, last, next);

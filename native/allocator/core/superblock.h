@@ -14,8 +14,8 @@
 //       └─ ... 63
 //
 // A superblock in use by a class (kind = kBlocks):
-//     carved · size                capacity · size    64 KiB
-//     ├─ handed out at least once ─┤── never touched ─┤─ too small for a block ─┤
+//     ├ first ┼ carved · size ────────────┼ (capacity - carved) · size ┼─────────────────────────┤
+//     │colour │ handed out at least once  │ never touched              │ too small for a block   │
 // A block above the largest class is a span: `length` neighbouring superblocks (kind = kSpan for
 // the first, kSpanTail for the others). The program may use only the pages that it asked for
 // (`size`). The other pages cost no memory until they are touched, and a program that counts usable
@@ -56,7 +56,8 @@ struct alignas(64) Superblock {
   Block* free;
   std::uint32_t free_count;
   std::uint32_t carved;
-  std::uint32_t capacity;
+  std::uint16_t capacity;    // in blocks
+  std::uint16_t first;       // offset of the first block, by the superblock's colour: size_classes.h
   std::uint32_t size;        // of a block, in bytes; of a span, those of its pages in use
   std::uint32_t reciprocal;  // ⌈2³² / (size / 16)⌉, to divide by it
   union {
@@ -140,7 +141,7 @@ constexpr void describe_superblocks(HeapLayout& layout) {
   layout.free_list = offsetof(Superblock, free);
   layout.free_count = offsetof(Superblock, free_count);
   layout.carved = offsetof(Superblock, carved);
-  layout.capacity = offsetof(Superblock, capacity);
+  layout.first_block = offsetof(Superblock, first);
   layout.size = offsetof(Superblock, size);
   layout.length = offsetof(Superblock, length);
   layout.kind = offsetof(Superblock, kind);

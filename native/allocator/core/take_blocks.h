@@ -114,7 +114,8 @@ Superblock* OwnedSuperblocks<C>::start_superblock(std::size_t class_number, bool
     if (superblock == nullptr) {
       return nullptr;
     }
-    describe_superblock(superblock, class_number, Classes::bytes(class_number));
+    describe_superblock(superblock, class_number, Classes::bytes(class_number),
+                        Classes::colours(class_number));
     pool_->join(record_, this);
     superblock->touched = !pool_->region.last_was_clean();
     if (!C::kSecure && FreeBits::fit(superblock->size)) {

@@ -18,8 +18,8 @@ constexpr std::size_t kKiB = 1024;
 class FreedByOthersTest : public ::testing::Test {
  protected:
   using Lists = FreedByOthers<Usual>;
-  static constexpr std::size_t kNumber = Usual::kClassesPerDoubling * 8;  // blocks of 16 KiB
-  static_assert(Lists::Classes::bytes(kNumber) == 16 * kKiB && kNumber > Lists::kFirstClass);
+  static constexpr std::size_t kNumber = Lists::Classes::of(16 * kKiB);
+  static_assert(kNumber > Lists::kFirstClass);
 
   std::array<Block, 1000> blocks{};
   Pool pool;

@@ -118,8 +118,8 @@ class IdleDepotTest : public HeapDepotTest {
  protected:
   IdleDepotTest() {
     start_threads();
-    const auto live = take_all(32 * 1024, 1000);
-    give_all(take_all(32 * 1024, 1000));
+    const auto live = take_all(32 * 1024, 1100);
+    give_all(take_all(32 * 1024, 1100));
     still_live = live;
     EXPECT_GT(kept(), 2 * kKept) << "the depot has enough to share";
   }
@@ -143,9 +143,9 @@ class IdleDepotTest : public HeapDepotTest {
 
 TEST_F(IdleDepotTest, AnotherHeapThatNeedsMemoryEmptiesIt) {
   const std::size_t used = heap.statistics().region.used_bytes;
-  const auto blocks = take_from_other(16 * 1024, 500);
+  const auto blocks = take_from_other(16 * 1024, 600);
   EXPECT_LE(kept(), kKept);
-  EXPECT_LE(heap.statistics().region.used_bytes, used + 16 * 1024 * 512 - kMiB)
+  EXPECT_LE(heap.statistics().region.used_bytes, used + 16 * 1024 * 640 - kMiB)
       << "the other uses its memory";
   give_all(blocks);
 }

@@ -80,6 +80,35 @@ TYPED_TEST(HeapTest, BlocksAreAtMultiplesOfAnyAlignment) {
   EXPECT_TRUE(reports.empty());
 }
 
+// Blocks of these sizes lie in shifted superblocks, unless they are aligned.
+TYPED_TEST(HeapTest, AlignedBlocksAreAlignedAmongOthersOfTheirSize) {
+  for (std::size_t alignment = 128; alignment <= 4096; alignment *= 2) {
+    for (std::size_t bytes = 256; bytes <= 2048; bytes += 256) {
+      for (int i = 0; i < 100; ++i) {
+        this->take(bytes);
+        const void* const block = this->heap.allocate_aligned(bytes, alignment);
+        ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % alignment, 0U) << bytes;
+        ASSERT_EQ(this->heap.usable(block), round_up(bytes, alignment));
+      }
+    }
+  }
+}
+
+// The processor's first-level cache finds a line by the bits 6 to 11 of its address. Blocks of one
+// size that begin in a few of the 64 sets evict each other.
+TYPED_TEST(HeapTest, BlocksOfPowersOfTwoBeginInAllSetsOfTheCache) {
+  constexpr std::size_t kSets = 64;
+  for (const std::size_t bytes : {256, 512, 768, 1000, 1024, 1536, 2048}) {
+    std::array<std::size_t, kSets> begin_in{};
+    constexpr std::size_t kBlocks = 64 * 64;
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      ++begin_in[reinterpret_cast<std::uintptr_t>(this->take(bytes)) / kCacheLineBytes % kSets];
+    }
+    EXPECT_GT(*std::ranges::min_element(begin_in), kBlocks / kSets / 3) << bytes;
+    EXPECT_LT(*std::ranges::max_element(begin_in), kBlocks / kSets * 2) << bytes;
+  }
+}
+
 TYPED_TEST(HeapTest, MemoryReportedAsZeroReadsAsZero) {
   const auto check = [&](std::size_t bytes) {
     auto* const block = static_cast<unsigned char*>(this->heap.allocate_slow(bytes));
@@ -275,6 +304,15 @@ TYPED_TEST(HeapTest, CarvesPageByPage) {
 
 // A second thread is about to start: another heap takes over everything, and the first one's fast
 // paths fail.
+TYPED_TEST(HeapTest, CarvesAllBlocksThatBeginOnAPage) {
+  if (TypeParam::kCacheBlocksPerClass < 4) {
+    GTEST_SKIP() << "a refill brings one block";
+  }
+  const auto* const first = static_cast<const char*>(this->take(3000));
+  EXPECT_EQ(this->heap.allocate_class_from_list(3000), first + 3072);
+  EXPECT_EQ(*resident(memory_of(superblock_of(first)), kSuperblockBytes), platform::page_size());
+}
+
 TYPED_TEST(HeapTest, AnotherHeapTakesOver) {
   std::vector<void*> before;
   for (int i = 0; i < 300; ++i) {

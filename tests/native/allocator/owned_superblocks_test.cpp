@@ -19,7 +19,7 @@ namespace {
 class OwnedSuperblocksTest : public testing::Test {
  protected:
   using Owned = OwnedSuperblocks<Usual>;
-  static constexpr std::size_t kClass = Owned::Classes::of(1024);
+  static constexpr std::size_t kClass = Owned::Classes::aligned(1024, 1024);
   static constexpr std::size_t kBlocks = kSuperblockBytes / 1024;
 
   OwnedSuperblocksTest() {

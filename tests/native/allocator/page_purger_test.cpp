@@ -2,8 +2,10 @@
 // finds again.
 #include "core/page_purger.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/carving.h"
@@ -26,9 +28,9 @@ class PagePurgerTest : public testing::Test {
   ~PagePurgerTest() override { abandon(pool.region); }
 
   // A superblock all of whose blocks are carved, written to and allocated.
-  void begin(std::size_t size) {
+  void begin(std::size_t size, std::size_t colours = 1) {
     superblock = pool.region.take(1);
-    describe_superblock(superblock, Usual::kClassesPerDoubling, size);
+    describe_superblock(superblock, Usual::kClassesPerDoubling, size, colours);
     superblock->purged_pages = 0;
     while (superblock->carved < superblock->capacity) {
       carve<Usual>(pool, superblock, 64);
@@ -36,7 +38,7 @@ class PagePurgerTest : public testing::Test {
     std::memset(memory_of(superblock), 1, kSuperblockBytes);
   }
   Block* block(std::size_t i) const {
-    return reinterpret_cast<Block*>(memory_of(superblock) + i * superblock->size);
+    return reinterpret_cast<Block*>(memory_of(superblock) + superblock->first + i * superblock->size);
   }
   // Frees the blocks with these numbers, from `first` to before `end`.
   void free(std::size_t first, std::size_t end) {
@@ -89,12 +91,32 @@ TEST_F(PagePurgerTest, ABlockThatReachesIntoAPurgedPageLeavesTheList) {
   EXPECT_TRUE(listed().empty());
 }
 
+TEST_F(PagePurgerTest, TheEndsOfAShiftedSuperblockArePurgedToo) {
+  if (pages_are_larger()) {
+    GTEST_SKIP() << "its pages are of 4 KiB";
+  }
+  begin(1024, 16);
+  ASSERT_NE(superblock->first, 0);
+  free(0, 8);
+  free(superblock->capacity - 4, superblock->capacity);
+  purger.purge(superblock);
+  EXPECT_EQ(superblock->purged_pages, 0b1000'0000'0000'0011);
+}
+
 TEST_F(PagePurgerTest, ReuseFindsEveryBlockAgain) {
   if (platform::page_size() >= kSuperblockBytes) {
     GTEST_SKIP() << "a superblock is one page";
   }
-  for (const std::size_t size : {256, 1024, 3072, 5120, 10240}) {
-    begin(size);
+  for (const auto& [size, colours] : {std::pair<std::size_t, std::size_t>{256, 1},
+                                      {256, 4},
+                                      {1024, 1},
+                                      {1024, 16},
+                                      {1536, 8},
+                                      {2048, 32},
+                                      {3072, 1},
+                                      {5120, 1},
+                                      {10240, 1}}) {
+    begin(size, colours);
     const std::size_t count = superblock->capacity;
     free(1, count);
     purger.purge(superblock);
@@ -108,6 +130,8 @@ TEST_F(PagePurgerTest, ReuseFindsEveryBlockAgain) {
       superblock->free = nullptr;
     }
     EXPECT_EQ(found.size(), count - 1) << size;
+    EXPECT_TRUE(std::ranges::all_of(found, [&](const Block* one) { return begins_block(superblock, one); }))
+        << size;
     EXPECT_EQ(found.count(block(0)), 0U) << "it is allocated";
   }
 }

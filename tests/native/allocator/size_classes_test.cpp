@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
+#include <set>
+
+#include "core/carving.h"
 
 namespace heapwright::alloc {
 namespace {
@@ -17,17 +20,17 @@ TYPED_TEST_SUITE(SizeClassesTest, Maps);
 TYPED_TEST(SizeClassesTest, EverySizeGetsTheSmallestClassThatHoldsIt) {
   for (std::size_t bytes = 0; bytes <= kLargestClassBytes; ++bytes) {
     const std::size_t number = TypeParam::of(bytes);
-    ASSERT_GE(number, 1U) << bytes;
+    ASSERT_GE(number, TypeParam::kSmallest) << bytes;
     ASSERT_LT(number, TypeParam::kCount) << bytes;
     ASSERT_GE(TypeParam::bytes(number), bytes);
-    ASSERT_TRUE(number == 1 || TypeParam::bytes(number - 1) < bytes) << bytes;
+    ASSERT_TRUE(number == TypeParam::kSmallest || TypeParam::bytes(number - 1) < bytes) << bytes;
   }
 }
 
 // The promise at the head of size_classes.h: a block is at most 1/(P+1) of its own size larger
 // than the size asked for plus one byte; below 16·P bytes, at most 15 bytes.
 TYPED_TEST(SizeClassesTest, TheWorstWasteIsAsStated) {
-  const std::size_t per_doubling = (TypeParam::kCount - 1) / (TypeParam::kDoublings + 1);
+  const std::size_t per_doubling = (TypeParam::kCount - TypeParam::kSmallest) / (TypeParam::kDoublings + 1);
   double worst = 0;
   for (std::size_t bytes = 1; bytes <= kLargestClassBytes; ++bytes) {
     const std::size_t size = TypeParam::bytes(TypeParam::of(bytes));
@@ -45,7 +48,7 @@ TYPED_TEST(SizeClassesTest, TheWorstWasteIsAsStated) {
 
 TYPED_TEST(SizeClassesTest, SizesAreMultiplesOfTheGranuleAndRiseToTheLargest) {
   std::size_t before = 0;
-  for (std::size_t number = 1; number < TypeParam::kCount; ++number) {
+  for (std::size_t number = TypeParam::kSmallest; number < TypeParam::kCount; ++number) {
     const std::size_t size = TypeParam::bytes(number);
     EXPECT_GT(size, before);
     EXPECT_EQ(size % TypeParam::kGranule, 0U);
@@ -65,12 +68,29 @@ TYPED_TEST(SizeClassesTest, AnAlignedClassIsTheSmallestThatIsAMultiple) {
     for (std::size_t bytes = 0; bytes <= kLargestClassBytes; bytes += 13) {
       const std::size_t number = TypeParam::aligned(bytes, alignment);
       ASSERT_NE(number, 0U) << bytes << " at " << alignment;
-      ASSERT_GE(TypeParam::bytes(number), bytes);
-      ASSERT_EQ(TypeParam::bytes(number) % alignment, 0U);
-      for (std::size_t smaller = TypeParam::of(bytes); smaller < number; ++smaller) {
+      const std::size_t size = TypeParam::bytes(number);
+      ASSERT_GE(size, bytes);
+      ASSERT_EQ(size % alignment, 0U);
+      ASSERT_TRUE(alignment <= kCacheLineBytes || TypeParam::colours(number) == 1);
+      for (std::size_t smaller = TypeParam::of(bytes); TypeParam::bytes(smaller) < size; ++smaller) {
         ASSERT_NE(TypeParam::bytes(smaller) % alignment, 0U);
       }
     }
+  }
+}
+
+// With all colours, the first cache lines of blocks share no bit of their addresses.
+TYPED_TEST(SizeClassesTest, MultiplesOf256BytesUpTo2KiBHaveAllColours) {
+  for (std::size_t number = TypeParam::kSmallest; number < TypeParam::kCount; ++number) {
+    const std::size_t size = TypeParam::bytes(number);
+    std::size_t colours = 1;
+    while (size % 256 == 0 && size <= 2048 && size % (2 * colours * kCacheLineBytes) == 0) {
+      colours *= 2;
+    }
+    EXPECT_EQ(TypeParam::colours(number), colours) << size;
+  }
+  for (std::size_t number = 1; number < TypeParam::kSmallest; ++number) {
+    EXPECT_EQ(TypeParam::colours(number), 1U) << "an aligned class";
   }
 }
 
@@ -78,17 +98,27 @@ TYPED_TEST(SizeClassesTest, NothingInAClassIsAlignedToMoreThanTheLargest) {
   EXPECT_EQ(TypeParam::aligned(16, kLargestClassBytes * 2), 0U);
 }
 
-// A multiplication stands for the division by a class's size: which granules begin a block. Proven
-// for all.
+// A multiplication stands for the division by a class's size: which addresses begin a block. Proven
+// for all, in superblocks of all colours.
 TYPED_TEST(SizeClassesTest, TheReciprocalDividesEveryOffsetExactly) {
   for (std::size_t number = 1; number < TypeParam::kCount; ++number) {
-    const std::uint64_t granules = TypeParam::bytes(number) / TypeParam::kGranule;
-    const auto reciprocal = static_cast<std::uint32_t>(((std::uint64_t{1} << 32U) + granules - 1) / granules);
-    const std::size_t end = kSuperblockBytes / TypeParam::kGranule;
-    for (std::uint32_t offset = 0; offset < end; ++offset) {
-      ASSERT_EQ(offset * reciprocal < kSuperblockBytes, offset % granules == 0)
-          << offset << " of " << granules;
+    const std::size_t size = TypeParam::bytes(number);
+    std::array<Superblock, kSuperblocksInChunk> superblocks{};
+    std::set<std::size_t> shifts;
+    for (Superblock& superblock : superblocks) {
+      describe_superblock(&superblock, number, size, TypeParam::colours(number));
+      const std::size_t first = superblock.first;
+      ASSERT_LE(first + superblock.capacity * size, kSuperblockBytes);
+      if (!shifts.insert(first).second) {
+        continue;
+      }
+      const auto* const memory = reinterpret_cast<const char*>(kChunkBytes);
+      for (std::size_t offset = 0; offset < kSuperblockBytes; offset += TypeParam::kGranule) {
+        ASSERT_EQ(begins_block(&superblock, memory + offset), offset >= first && (offset - first) % size == 0)
+            << offset << " of " << size << " from " << first;
+      }
     }
+    ASSERT_EQ(shifts.size(), TypeParam::colours(number)) << size;
   }
 }
 

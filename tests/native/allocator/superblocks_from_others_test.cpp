@@ -19,7 +19,7 @@ namespace {
 class SuperblocksFromOthersTest : public testing::Test {
  protected:
   using Owned = OwnedSuperblocks<Usual>;
-  static constexpr std::size_t kSize = 1024;
+  static constexpr std::size_t kSize = 1152;
   static constexpr std::size_t kClass = Owned::Classes::of(kSize);
   static constexpr std::size_t kBlocks = kSuperblockBytes / kSize;
   static constexpr std::size_t kReturned = 20;  // more than a quarter of kBlocks
