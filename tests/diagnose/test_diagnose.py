@@ -189,6 +189,17 @@ def test_watch_ends_with_the_process() -> None:
     assert watching.returncode == 0, errors + rest
 
 
+def test_watch_ends_with_a_process_whose_status_is_not_collected() -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeping:
+        words = [str(HEAPWRIGHT), "diagnose", str(sleeping.pid), "--watch", "0.2"]
+        watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        next(line for line in watching.stdout if line.startswith("Of "))
+        sleeping.kill()
+        _, errors = watching.communicate(timeout=60)
+    assert (watching.returncode, errors) == (0, "")
+
+
 def test_watch_follows_the_processes_of_a_unit() -> None:
     with cgroup("hw-test-watch.service") as group, members(group) as first:
         words = [str(HEAPWRIGHT), "diagnose", "hw-test-watch", "--watch", "0.2"]
