@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <ctime>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -377,7 +378,7 @@ class ArenaReader {
   const std::vector<Mapping>& mappings_;
   const Now& now_;
   ThreadCaches& caches_;
-  std::chrono::steady_clock::time_point deadline_;
+  std::chrono::nanoseconds deadline_;
   bool first_attempt_ = true;
   std::uint64_t top_ = 0;
   std::optional<bool> mangled_;  // whether links in fastbins are
@@ -385,6 +386,12 @@ class ArenaReader {
 };
 
 }  // namespace
+
+std::chrono::nanoseconds cpu_time() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
 
 std::optional<GlibcHeap> read_glibc_heap(const Memory& memory, const Now& now) {
   const PageMap page_map(memory.pid());

@@ -15,8 +15,8 @@
 // Nothing is stopped, so the heap may change meanwhile. If neither way leads to the end, both are
 // repeated. If that does not help, the arena's `consistent` is false, and its figures cover a part.
 //
-// A process that means harm could send the reader around for ever, so there is a limit of time. The
-// first walk of a heap does not count: the larger the heap, the longer it takes.
+// A process that means harm could send the reader around for ever, so there is a limit of CPU time.
+// The first walk of a heap does not count: the larger the heap, the longer it takes.
 #pragma once
 
 #include <chrono>
@@ -56,10 +56,13 @@ struct GlibcHeap {
   std::optional<MappedBlocks> mapped;
 };
 
-using Now = std::function<std::chrono::steady_clock::time_point()>;
+using Now = std::function<std::chrono::nanoseconds()>;
+
+// Returns the CPU time of this process. Unlike real time, it does not depend on how busy the machine
+// is.
+std::chrono::nanoseconds cpu_time();
 
 // nullopt: no arena of glibc was found. `now` tells the time for the limit.
-std::optional<GlibcHeap> read_glibc_heap(const Memory& memory,
-                                         const Now& now = std::chrono::steady_clock::now);
+std::optional<GlibcHeap> read_glibc_heap(const Memory& memory, const Now& now = cpu_time);
 
 }  // namespace heapwright::diagnose

@@ -40,6 +40,8 @@ long required_parent = 0;
 // which has to close it.
 int last_file = -1;
 struct stat last_file_status;
+// `heapwright record` had removed the parent's raw file when this process was forked.
+bool parent_packed = false;
 int mark_signal = 0;
 
 // Returns whether the tick counters of all processors agree and run at one speed. The kernel does
@@ -130,16 +132,23 @@ bool is_inherited(struct stat& status) {
          status.st_ino == last_file_status.st_ino;
 }
 
-void fill_header(FileHeader& h, int pid, bool forked) {
+void fill_header(const Session& session, FileHeader& h, int pid, bool forked) {
   h.version = kVersion;
   h.block_bytes = kBlockBytes;
   h.clock = clock_kind;
   h.page_size = static_cast<std::uint32_t>(sysconf(_SC_PAGESIZE));
   h.pid = static_cast<std::uint64_t>(pid);
   h.parent = static_cast<std::uint64_t>(getppid());
+  const std::uint64_t now_ns = monotonic_ns();
+  const std::uint64_t now_stamp = clock_now<true>();
+  const bool has_fork = session.fork_ns != 0;
+  h.first_ns = has_fork ? session.fork_ns : now_ns;
+  h.first_stamp = has_fork ? session.fork_stamp : now_stamp;
+  h.last_ns.store(now_ns, std::memory_order_relaxed);
+  h.last_stamp.store(now_stamp, std::memory_order_relaxed);
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  h.start = static_cast<std::uint64_t>(now.tv_sec);
+  h.start = static_cast<std::uint64_t>(now.tv_sec) - (now_ns - h.first_ns) / 1'000'000'000;
   h.resident_at_start = sys::resident_memory().all;
   h.forked = forked ? 1 : 0;
   h.sample = kSampling ? sampling.rate : 0;
@@ -151,10 +160,6 @@ void fill_header(FileHeader& h, int pid, bool forked) {
   }
   h.command_bytes =
       static_cast<std::uint32_t>(sys::read_start("/proc/self/cmdline", h.command, sizeof(h.command)));
-  h.first_ns = monotonic_ns();
-  h.first_stamp = clock_now<true>();
-  h.last_ns.store(h.first_ns, std::memory_order_relaxed);
-  h.last_stamp.store(h.first_stamp, std::memory_order_relaxed);
   h.magic = kFileMagic;
 }
 
@@ -224,10 +229,7 @@ bool begin_file(Session& into, bool forked) {
   if (required_parent != 0 && getppid() != required_parent) {
     return false;
   }
-  bool parent_packed = false;
   if (forked) {
-    struct stat inherited{};
-    parent_packed = is_inherited(inherited) && inherited.st_nlink == 0;
     close_inherited_file();
   }
   const int file = move_to_high_descriptor(make_file(into, pid));
@@ -260,13 +262,14 @@ bool begin_file(Session& into, bool forked) {
   if (kSampling && !set_bound(into, sampling.max_bytes)) {
     print_error("the file has no bound, because there is no memory for one", errno);
   }
-  fill_header(*into.header, pid, forked);
+  fill_header(into, *into.header, pid, forked);
   return true;
 }
 
 void close_inherited_file() {
   struct stat inherited{};
   if (is_inherited(inherited)) {
+    parent_packed = inherited.st_nlink == 0;
     sys::close_file(last_file);
   }
   last_file = -1;

@@ -1,5 +1,6 @@
 // Exports the functions that the recorder puts in front of libc's, and the constructor and
 // destructor that run when the process begins and exits.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -174,9 +175,6 @@ HEAPWRIGHT_EXPORT pid_t fork() {
   if (child > 0) {
     const sys::KeepErrno keep;
     record_other(self_state, Other::kFork, static_cast<std::uint64_t>(child));
-  } else if (child == 0) {
-    const sys::KeepErrno keep;
-    close_inherited_file();
   }
   return child;
 }
@@ -231,6 +229,7 @@ void on_phase_signal(int /*signal*/) { heapwright_phase("signal"); }
   ThreadState& self = self_state;
   {
     const InRecorder in_recorder(self);
+    pthread_atfork(nullptr, nullptr, on_fork_in_child);
     if constexpr (kSampling) {
       watch_forks();
     }

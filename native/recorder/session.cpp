@@ -226,6 +226,16 @@ Writer* borrow_of(std::uint32_t first, std::uint32_t preferred, std::uint32_t la
 
 }  // namespace
 
+void on_fork_in_child() {
+  // Another fork handler may have begun the child's recording.
+  if (session != nullptr && session->state.load(std::memory_order_relaxed) == State::kNone) {
+    const sys::KeepErrno keep;
+    session->fork_ns = monotonic_ns();
+    session->fork_stamp = clock_now<true>();
+    close_inherited_file();
+  }
+}
+
 bool begin_thread(ThreadState& self) {
   if (recording() && self.session == sessions && self.thread != kNoThread) {
     return true;

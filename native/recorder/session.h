@@ -4,7 +4,8 @@
 // Fork: the kernel zeroes the session in a forked child (MADV_WIPEONFORK) and does not map the
 // file's blocks there (MADV_DONTFORK). So the child finds an empty session and no room in any
 // writer. Its first event begins a recording of its own, and it cannot write into the parent's
-// file.
+// file. The time of the recording counts from the fork on, because a sample may choose its first
+// object much later.
 //
 // Threads: a thread claims a writer by setting `taken` and owns it until `taken` is cleared.
 // Nothing here waits for a lock. A signal handler may enter any function again: the interrupted
@@ -81,6 +82,9 @@ struct Session {
   ino_t inode;
   bool linked;  // the file system said that the file had a name
   char path[4096];
+  // When fork() began this process: the monotonic clock and the recorder's. 0 if it began otherwise.
+  std::uint64_t fork_ns;
+  std::uint64_t fork_stamp;
   std::atomic<std::uint64_t> next_memory_reading;
   std::atomic<std::uint64_t> memory_reading_interval;
   // When the heap may be measured again, in nanoseconds of the monotonic clock, and the resident
@@ -138,6 +142,10 @@ inline bool recording() {
 // Reads from the environment where to record and what. Called once, before every other function
 // here.
 void configure();
+
+// Notes the time of a fork in the child, and closes the parent's raw file there. pthread_atfork()
+// calls it, so also where the C library forks, as daemon() does.
+void on_fork_in_child();
 
 // Gives this thread a writer with room for an event: the one it has, with a new block, or one it
 // claims. Begins the recording if it has not begun. Returns nullptr if every writer is taken or

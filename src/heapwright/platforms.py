@@ -120,10 +120,12 @@ def kit_path(path: str, name: str | None = None) -> tuple[str, Path] | None:
 
     Args:
         path: of the library, here or below `INSIDE`.
-        name: the platform that the program runs on; None for this machine's.
+        name: the platform that the program runs on; None for the one whose folder has the library, or this machine's.
     """
-    name = name or host_platform()
     library = Path(path)
+    if name is None:
+        folder_name = library.parent.resolve().parent.name
+        name = folder_name if folder_name in PLATFORMS else host_platform()
     folder = find_platform(name)
     if library.parent == Path(INSIDE, "lib") and folder is not None:
         return f"{KIT_NAME}/{name}/lib/{library.name}", folder / "lib" / library.name

@@ -157,6 +157,15 @@ def test_blocks_without_a_ratio_are_counted_and_named() -> None:
     assert line.endswith("control 0, treatment 7.")
 
 
+def test_a_single_block_without_a_ratio_is_named_in_the_singular() -> None:
+    header = Header(["1"], ["2"], 1.0, False, {"errors": "x"})
+    samples = samples_of(SAMPLES_PER_BLOCK)
+    for sample in samples:
+        sample.numbers = {"errors": (0.0, 7.0)}
+    [line] = [line for line in notes(judge_samples(header, samples, 0, 0.01)) if "no ratio" in line]
+    assert line.startswith("errors: 1 of 1 block has no ratio")
+
+
 def test_before_the_first_look_it_says_when_that_is() -> None:
     found = judge_samples(HEADER, samples_of(1), 0.0, 0.01)
     assert (

@@ -155,6 +155,18 @@ def test_a_runtime_that_manages_its_heap_without_malloc() -> None:
     assert advise(node).steps == ("--max-old-space-size (in NODE_OPTIONS)",)
 
 
+def test_most_memory_in_mappings_of_an_unknown_owner_is_not_mallocs() -> None:
+    """As in SBCL and GHC."""
+    lisp = SERVICE._replace(managed_resident=500 * MIB)
+    assert advise(lisp).kind == "program"
+    assert advise(lisp).sentence == (
+        "Of 1000.0 MiB resident, 500.0 MiB is outside of malloc, in mappings that the program or its language runtime"
+        " makes itself: no malloc will help, but their own settings may"
+    )
+    assert "The program itself holds" in advise(lisp._replace(managed_resident=500 * MIB - 1)).sentence
+    assert advise(lisp._replace(free=100 * MIB)).kind == "free"
+
+
 def test_a_managed_heap_beside_free_memory_of_malloc() -> None:
     """The first sentence follows the larger part, and does not deny the other one."""
     node = SERVICE._replace(managed="v8", managed_resident=600 * MIB, free=200 * MIB, free_pages=200 * MIB)

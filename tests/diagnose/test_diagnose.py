@@ -29,10 +29,11 @@ WAIT = "print(1, flush=True)\nsys.stdin.read()\n"
 
 
 @contextmanager
-def python(code: str) -> Iterator[int]:
+def python(code: str, **environment: str) -> Iterator[int]:
     """Runs Python code, and gives its process id once it has printed something."""
     words = [sys.executable, "-c", code + WAIT]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    env = {**os.environ, **environment}
+    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         process.stdout.read(1)
@@ -91,6 +92,25 @@ def test_parts_add_up_and_keys_are_those_of_the_contract() -> None:
     assert {"pid", "allocator", "resident_bytes", "parts", "heap", "runtime", "advice", "consistent"} <= found.keys()
     assert {"live_bytes", "free_bytes", "free_pages_bytes", "releasable_bytes", "arenas"} <= found["heap"].keys()
     assert abs(sum(found["parts"].values()) - found["resident_bytes"]) < MIB
+
+
+@pytest.mark.parametrize("malloc", ["glibc", "exgen"])
+def test_the_page_names_every_key(malloc: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/diagnose.md").read_text()
+    preload = find_allocators()[malloc].preload or ""
+    with python(HOLES, LD_PRELOAD=preload) as pid:
+        single, several = diagnosed(pid), diagnosed(pid, os.getpid())
+    assert single["heap"]["arenas" if malloc == "glibc" else "classes"]
+    assert single["runtime"] is not None
+    missing = {key for found in (single, several) for key in keys_of(found) if f"`{key}`" not in page}
+    assert not missing
+
+
+def keys_of(found: object) -> set[str]:
+    """Returns the keys of an object of JSON, and of all objects in it."""
+    if isinstance(found, dict):
+        return set(found).union(*map(keys_of, found.values()))
+    return set().union(*map(keys_of, found)) if isinstance(found, list) else set()
 
 
 @pytest.mark.long
@@ -167,6 +187,17 @@ def test_watch_ends_with_the_process() -> None:
     rest, errors = watching.communicate(timeout=60)
     assert first[0].startswith("Of ")
     assert watching.returncode == 0, errors + rest
+
+
+def test_watch_ends_with_a_process_whose_status_is_not_collected() -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeping:
+        words = [str(HEAPWRIGHT), "diagnose", str(sleeping.pid), "--watch", "0.2"]
+        watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        next(line for line in watching.stdout if line.startswith("Of "))
+        sleeping.kill()
+        _, errors = watching.communicate(timeout=60)
+    assert (watching.returncode, errors) == (0, "")
 
 
 def test_watch_follows_the_processes_of_a_unit() -> None:

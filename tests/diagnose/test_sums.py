@@ -11,6 +11,7 @@ from rich.console import Console
 from heapwright.diagnose.advice import MIB, advise
 from heapwright.diagnose.diagnosis import Diagnosis, divide, figures_of, sum_processes
 from heapwright.report.diagnosis import head, rows_of_parts, show_diagnosis
+from heapwright.report.diagnosis_html import render
 
 ARENAS = 40 * MIB
 HEAP = {"resident_bytes": ARENAS, "releasable_bytes": 30 * MIB, "free_pages_bytes": 20 * MIB, "mapped_bytes": 50 * MIB}
@@ -92,6 +93,14 @@ def test_the_managed_heap_is_that_of_the_processes_with_this_runtime() -> None:
     assert (whole.figures.managed, whole.figures.managed_resident) == ("go", 100 * MIB)
 
 
+def test_mappings_of_an_unknown_owner_are_those_of_processes_whose_malloc_can_be_read() -> None:
+    outside = process(1, "glibc 2.36", HEAP, private=400 * MIB)
+    assert outside.advice.sentence.startswith("Of 404.0 MiB resident, 310.0 MiB is outside of malloc")
+    whole = sum_processes([outside, process(2, "jemalloc", None, private=20 * MIB)])
+    assert whole.figures.managed_resident == 310 * MIB
+    assert "310.0 MiB is outside of malloc" in whole.advice.sentence
+
+
 def test_the_trim_is_that_of_the_process_with_the_free_memory() -> None:
     """A Python program that waits for a service in C++ does not make calls in it."""
     runtime = {"name": "CPython 3.11", "resident_bytes": 2 * MIB}
@@ -117,6 +126,14 @@ def test_size_classes_that_are_not_shown_are_counted(count: int) -> None:
     assert (f"{rest} more" in shown) == (rest > 0)
     if rest:
         assert shown.split("more")[-1].split()[:4] == [f"{rest},000", f"{rest},000", f"{rest}.0", "MiB"]
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(12, False), (13, True)])
+def test_the_page_says_how_many_processes_it_leaves_out(count: int, left_out: bool) -> None:
+    each = [process(pid, "glibc 2.36", HEAP) for pid in range(1, count + 1)]
+    page = render(sum_processes(each), each, "many")
+    sentence = f"The picture shows the largest 12 of {count} processes; the others have 104.0 MiB together."
+    assert (sentence in page) == left_out
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

@@ -1,5 +1,6 @@
 /* Makes requests for 100 bytes, for so many milliseconds at least, then forks children one by one, each of which makes
- * requests too. A request in ten stays allocated. Usage: record_forks REQUESTS MILLISECONDS CHILDREN REQUESTS */
+ * requests too, after a pause of so many milliseconds. A request in ten stays allocated.
+ * Usage: record_forks REQUESTS MILLISECONDS CHILDREN REQUESTS [PAUSE] */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ int main(int words, char** argv) {
   for (long child = 0; child < atol(argv[3]); ++child) {
     const pid_t id = fork();
     if (id == 0) {
+      if (words > 5) usleep(1000 * (unsigned)atol(argv[5]));
       request(atol(argv[4]));
       exit(0);
     }

@@ -56,6 +56,19 @@ def test_kubernetes_reads_the_very_value(value: str) -> None:
     assert "initContainers" not in found
 
 
+def test_a_library_of_another_platform_comes_from_the_kit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As of a musl program, which was measured on this machine."""
+    library = tmp_path / "x86_64-musl/lib/libexgen.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (tmp_path / "x86_64-musl/heapwright-meter").touch()
+    monkeypatch.setenv("HEAPWRIGHT_PLATFORMS", str(tmp_path))
+    text = render_config(Config(2, "exgen", {}, {"LD_PRELOAD": str(library)}), "docker", [], CLAIM)
+    assert 'COPY ["heapwright-kit/x86_64-musl/lib/libexgen.so", "/opt/heapwright/lib/libexgen.so"]' in text
+    assert "of the kit ('heapwright kit --platform x86_64-musl'), sha256" in text
+    assert "beside the Dockerfile" not in text
+
+
 @pytest.mark.parametrize("value", ["\x7f\x85", "\u2028\ufeff", "\U0001f600", "\x01\x1b[0m"])
 def test_yaml_holds_any_character(value: str) -> None:
     found = yaml.safe_load(render_config(hostile(value), "compose", [], CLAIM))

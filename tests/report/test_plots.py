@@ -130,7 +130,7 @@ def test_a_plane_is_shaded_by_change() -> None:
     text = drawn_once("heat", STATES["swept"]())
     words = re.sub(r"<[^>]*>", " ", text)
     assert (
-        "CPU time over top_pad and mmap_max, from -10.0% to +13.0% compared with the default; 1 point failed" in words
+        "CPU time over top_pad and mmap_max, from −10.0% to +13.0% compared with the default; 1 point failed" in words
     )
     assert len(set(re.findall(r'opacity="([\d.]+)"', text))) >= 4
     assert {"best", "failed"} <= set(words.split())

@@ -182,6 +182,17 @@ def test_the_live_view_fits_a_terminal(width: int) -> None:
     assert "heapwright: something to know" in drawn
 
 
+@pytest.mark.parametrize("width", [30, 45, 80])
+def test_the_numbers_of_the_bar_are_whole_on_a_narrow_terminal(width: int) -> None:
+    live = LiveProgress()
+    live.phase("minify.memory", 1000)
+    screen = io.StringIO()
+    Console(file=screen, width=width, color_system=None).print(live._bar)
+    (line,) = screen.getvalue().splitlines()
+    assert line.startswith("remov")
+    assert line.endswith("0/1000 -:--:--")
+
+
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with make_progress(quiet=True) as silent:
         silent.phase("search", 3)

@@ -15,7 +15,7 @@ from heapwright.cli.common import write_json
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.configuration import DEFAULT_ID, Config
 from heapwright.interleaving.records import StoredRun
-from heapwright.interleaving.stats import Verdict
+from heapwright.interleaving.stats import Verdict, pairs_needed
 from heapwright.report.study_json import tune_json
 from heapwright.study.choose import chosen_config, chosen_pick, config_of, kept_choice
 from heapwright.study.claim import (
@@ -36,7 +36,6 @@ from heapwright.study.policy import Aims
 from heapwright.study.store import read_study, study_errors
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName
 from heapwright.trace.recordings import Recordings
-from heapwright.tuning.confirm import pairs_needed
 
 from .conftest import Tuning
 from .fakes import World
@@ -209,7 +208,9 @@ def test_too_few_pairs_are_made_more_or_said(tuning: Callable[..., Tuning]) -> N
     study = tuning(World(effect=faster), options={**SHORT, "pairs_min": 6, "pairs_max": 6})
     study.path = study.path.with_name("short.study")
     assert study.go().claim == NOTHING
-    assert "6 pairs can prove nothing here: it takes at least 7 (--pairs)" in study.notes.notes
+    said = "6 pairs can prove nothing here: it takes at least 7 (--pairs)"
+    assert said in study.notes.notes
+    assert f"{said}." in study.view().warnings
 
 
 # the shipped pick

@@ -348,7 +348,7 @@ def test_the_agreement_of_replays_and_program_is_judged_by_rank() -> None:
     assert (thin.by_objective[0].verdict, thin.fails) == ("unclear", ""), "rank 0.83 of 6 settings can be chance"
     other = check(straight, candidates([0.6, 0.5, 0.4, 0.3, 0.2, 0.1]), ["cpu_s"], {"cpu_s": 0.01})
     assert other.by_objective[0].verdict == "fails"
-    assert "CPU time in another order than the program (rank correlation -1.00 over 6 settings)" in other.fails
+    assert "CPU time in another order than the program (rank correlation −1.00 over 6 settings)" in other.fails
     flat = check(
         candidates([0.0, 0.01, -0.01, 0.0, 0.01]), candidates([0.001, -0.001, 0, 0, 0]), ["cpu_s"], {"cpu_s": 0.01}
     )

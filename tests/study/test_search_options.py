@@ -76,6 +76,14 @@ def test_auto_looks_at_budget_settings_and_objectives(
     assert study.view().method == method
 
 
+def test_the_best_runs_so_far_have_a_minus_sign(tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:
+    study = tuning(World(effect=effect), options={**PLANE, "objectives": ("cpu_s",)})
+    best: list[str] = []
+    monkeypatch.setattr("heapwright.report.progress.SilentProgress.best", lambda _self, text: best.append(text))
+    study.go()
+    assert best[-1] == "best single runs: CPU time −20.0%"
+
+
 def test_the_default_method_searches_nothing(tuning: Callable[..., Tuning]) -> None:
     study = tuning(World(effect=effect), options={**SHORT, "method": "default"})
     view = study.go()

@@ -98,6 +98,17 @@ def test_compare_loads_the_kits_allocators(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("images")
+def test_compare_in_a_musl_image_says_what_loads_no_allocator(capfd: pytest.CaptureFixture[str]) -> None:
+    """musl ignores a library that it cannot load, and a static program ignores all of them."""
+    words = ["compare", "-n", "1", "--container", MUSL, "--allocators", "musl,/lib/none.so", "--"]
+    assert main([*words, "work", "1"]) == 1
+    assert "the program's loader in the image does not load none.so" in capfd.readouterr().out
+    assert main([*words, "busybox", "true"]) == 0
+    first = capfd.readouterr().err.splitlines()[0]
+    assert "'busybox' in the image is a script, or linked statically" in first
+
+
+@pytest.mark.usefixtures("images")
 def test_record_writes_a_trace(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "work.hwt"
     assert main(["record", "--container", GLIBC, "-o", str(trace), "--", "work", "10"]) == 0

@@ -268,6 +268,17 @@ def test_a_program_that_cannot_have_an_allocator_gets_the_plain_link(
     assert "linked" not in judged(heapwright, "a")
 
 
+@pytest.mark.parametrize("how", [[], ["-static"]])
+def test_a_program_for_musl_gets_the_plain_link(heapwright: Heapwright, how: list[str]) -> None:
+    (heapwright.folder / "a.c").write_text("#include <stdlib.h>\nint main(void){return malloc(3) == 0;}")
+    done = heapwright("link", "--", needs.command("musl-gcc"), *how, "a.c", "-o", "a")
+    assert done.status == 0
+    assert done.err == (
+        "heapwright: warning: linked without an allocator of heapwright: a: its C library is not glibc, and libexgen.a"
+        " is for glibc (for musl, name an archive of 'make platforms' in the link, see docs/platforms.md)\n"
+    )
+
+
 def test_a_program_for_another_machine_gets_the_plain_link(heapwright: Heapwright) -> None:
     (heapwright.folder / "a.c").write_text("int main(void){return 0;}")
     done = heapwright("link", "--", "gcc", *needs.gcc_for_32_bits(), "a.c", "-o", "a")

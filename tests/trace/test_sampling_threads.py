@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.trace.recording import heapwright_record
 from tests.trace.test_replay import heapwright
 from tests.trace.test_sampling import Build, dump, info, record, ticks
@@ -52,6 +54,15 @@ def test_a_forked_child_counts_its_own_requests(program: Build, tmp_path: Path) 
     ]
     assert chosen[0] != chosen[1]
     assert chosen[1] != chosen[2]
+
+
+@pytest.mark.parametrize("options", [("--sample", "16"), ()])
+def test_the_trace_of_a_forked_child_begins_at_the_fork(
+    options: tuple[str, ...], program: Build, tmp_path: Path
+) -> None:
+    command: list[str | Path] = [program("record_forks"), "1000", "0", "1", "20000", "300"]
+    child, _ = record(tmp_path / "f.hwt", command, *options)
+    assert int(dump(Path(child["trace"]))[0][0]) >= 300_000_000  # ns
 
 
 def test_a_daemon_counts_its_own_requests(program: Build, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def named(content: bytes) -> str:
 def test_a_pipe_is_copied_to_a_file_that_is_named_by_its_content(pipe: int, tmp_path: Path) -> None:
     os.write(pipe, b"3\n1\n2\n")
     os.close(pipe)
-    taken = capture_own_stdin(tmp_path)
+    taken = capture_own_stdin(lambda: tmp_path)
     assert taken is not None
     assert (taken.path, taken.size) == (tmp_path / named(b"3\n1\n2\n"), 6)
     assert (taken.copied, taken.made) == (True, True)
@@ -69,7 +69,7 @@ def test_the_same_content_is_the_same_file(become: Become, tmp_path: Path) -> No
         os.write(sink, b"again")
         os.close(sink)
         become(source)
-        taken = capture_own_stdin(tmp_path)
+        taken = capture_own_stdin(lambda: tmp_path)
         assert taken is not None
         made.append(taken.made)
     assert made == [True, False]
@@ -90,7 +90,7 @@ def test_a_slow_pipe_is_taken_to_its_end(
     writer = threading.Thread(target=write)
     os.write(pipe, b"-")  # the first is there at once
     writer.start()
-    taken = capture_own_stdin(tmp_path)
+    taken = capture_own_stdin(lambda: tmp_path)
     writer.join()
     assert taken is not None
     assert taken.path.read_bytes() == b"-abc"
@@ -102,7 +102,7 @@ def test_a_silent_pipe_is_not_taken(
 ) -> None:
     assert pipe > 0
     monkeypatch.setattr(stdin, "FIRST_S", 0.05)
-    assert capture_own_stdin(tmp_path) is None
+    assert capture_own_stdin(lambda: tmp_path) is None
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "without data for 0.05 s, so the runs get no input (--stdin - waits for data" in said
@@ -121,7 +121,7 @@ def test_a_silent_pipe_that_is_asked_for_is_waited_for(
 
     later = threading.Timer(0.3, write)
     later.start()
-    taken = capture_own_stdin(tmp_path, wait=True)
+    taken = capture_own_stdin(lambda: tmp_path, wait=True)
     later.join()
     assert taken is not None
     assert taken.path.read_bytes() == b"late"
@@ -132,7 +132,7 @@ def test_half_an_input_is_an_error(pipe: int, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(stdin, "STALL_S", 0.05)
     os.write(pipe, b"half")
     with pytest.raises(HeapwrightError, match=r"does not end: after 4 B, no data came for 0\.05 s"):
-        capture_own_stdin(tmp_path)
+        capture_own_stdin(lambda: tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -140,42 +140,42 @@ def test_an_endless_input_does_not_fill_the_disk(pipe: int, tmp_path: Path, monk
     monkeypatch.setattr(stdin, "MAX_BYTES", 3)
     os.write(pipe, b"yes\n")
     with pytest.raises(HeapwrightError, match="longer than 3 B"):
-        capture_own_stdin(tmp_path)
+        capture_own_stdin(lambda: tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_pipe_gives_no_input(pipe: int, tmp_path: Path) -> None:
     os.close(pipe)
-    assert capture_own_stdin(tmp_path) is None
+    assert capture_own_stdin(lambda: tmp_path) is None
     assert not list(tmp_path.iterdir())
 
 
 def test_devices_sockets_and_terminals_give_no_input(become: Become, tmp_path: Path) -> None:
     become(os.open(os.devnull, os.O_RDONLY))
-    assert capture_own_stdin(tmp_path) is None
+    assert capture_own_stdin(lambda: tmp_path) is None
     one, other = socket.socketpair()
     with other:
         other.send(b"not ours")
         become(one.detach())
-        assert capture_own_stdin(tmp_path) is None
+        assert capture_own_stdin(lambda: tmp_path) is None
     main, terminal = os.openpty()
     os.write(main, b"typed\n")
     become(terminal)
-    assert capture_own_stdin(tmp_path) is None
+    assert capture_own_stdin(lambda: tmp_path) is None
     os.close(main)
 
 
 def test_a_closed_standard_input_gives_no_input(become: Become, tmp_path: Path) -> None:
     become(os.open(os.devnull, os.O_RDONLY))
     os.close(0)
-    assert capture_own_stdin(tmp_path) is None
+    assert capture_own_stdin(lambda: tmp_path) is None
 
 
 def test_a_file_is_used_in_place(become: Become, tmp_path: Path) -> None:
     file = tmp_path / "in.txt"
     file.write_bytes(b"lines\n")
     become(os.open(file, os.O_RDONLY))
-    taken = capture_own_stdin(tmp_path)
+    taken = capture_own_stdin(lambda: tmp_path)
     assert taken is not None
     assert (taken.path, taken.size, taken.copied) == (file, 6, False)
     assert str(file) in taken.sentence
@@ -188,12 +188,12 @@ def test_the_rest_of_a_file_is_copied(become: Become, tmp_path: Path) -> None:
     file.write_bytes(b"one\ntwo\n")
     become(os.open(file, os.O_RDONLY))
     assert os.read(0, 4) == b"one\n"
-    taken = capture_own_stdin(tmp_path)
+    taken = capture_own_stdin(lambda: tmp_path)
     assert taken is not None
     assert taken.copied
     assert taken.path.read_bytes() == b"two\n"
     assert os.read(0, 100) == b"two\n"
-    assert capture_own_stdin(tmp_path) is None, "nothing is left of it"
+    assert capture_own_stdin(lambda: tmp_path) is None, "nothing is left of it"
 
 
 def test_a_file_without_a_name_is_copied(become: Become, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_file_without_a_name_is_copied(become: Become, tmp_path: Path) -> None
     become(os.open(file, os.O_RDONLY))
     file.unlink()
     file.write_bytes(b"another file of that name")
-    taken = capture_own_stdin(tmp_path)
+    taken = capture_own_stdin(lambda: tmp_path)
     assert taken is not None
     assert taken.path.read_bytes() == b"here"
 
@@ -213,13 +213,13 @@ def test_a_named_file_is_used_in_place(tmp_path: Path, monkeypatch: pytest.Monke
     Path("in.txt").write_bytes(b"x")
     Path("link").symlink_to("in.txt")
     Path("empty").touch()
-    taken = capture_stdin_file("link", tmp_path)
+    taken = capture_stdin_file("link", lambda: tmp_path)
     assert taken is not None
     assert (taken.path, taken.copied) == (tmp_path / "in.txt", False)
-    assert capture_stdin_file("empty", tmp_path) is None
+    assert capture_stdin_file("empty", lambda: tmp_path) is None
     for name, why in (("nowhere", "nowhere: No such file"), (".", "is a directory")):
         with pytest.raises(UsageError, match=why):
-            capture_stdin_file(name, tmp_path)
+            capture_stdin_file(name, lambda: tmp_path)
 
 
 def test_a_named_pipe_is_copied(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_named_pipe_is_copied(tmp_path: Path) -> None:
     source, sink = os.pipe()
     os.write(sink, b"from a command")
     os.close(sink)
-    taken = capture_stdin_file(f"/dev/fd/{source}", tmp_path)
+    taken = capture_stdin_file(f"/dev/fd/{source}", lambda: tmp_path)
     os.close(source)
     assert taken is not None
     assert taken.copied
@@ -237,4 +237,4 @@ def test_a_named_pipe_is_copied(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_to(pipe: int, tmp_path: Path) -> None:
     os.write(pipe, b"x")
     with pytest.raises(HeapwrightError, match=r"cannot be copied to .*nowhere: No such file"):
-        capture_own_stdin(tmp_path / "nowhere")
+        capture_own_stdin(lambda: tmp_path / "nowhere")

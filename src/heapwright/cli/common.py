@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from heapwright.cli.containers import allocators_inside, opened_container
 from heapwright.cli.output_files import json_file, naming_stdout
 from heapwright.cli.recordings import tell_of_replay
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.files import write_whole
+from heapwright.files import scratch_folder, write_whole
 from heapwright.terminal_text import say
 
 if TYPE_CHECKING:
@@ -302,8 +302,6 @@ def open_workload(args: argparse.Namespace, keep: Path | None = None, before: st
         UsageError: the workload cannot be run, or the standard input does not exist.
         HeapwrightError: heapwright's standard input does not end, or cannot be copied.
     """
-    from tempfile import TemporaryDirectory
-
     from heapwright.workload.model import with_stdin
 
     workload = read_workload(args)
@@ -313,9 +311,8 @@ def open_workload(args: argparse.Namespace, keep: Path | None = None, before: st
         return
     with ExitStack() as stack:
         here = Path.cwd() if getattr(args, "cluster", None) else None  # a folder that other machines see
-        folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="heapwright-", dir=here)))
         began = time.monotonic()
-        taken = read_stdin(args, folder, kept=keep is not None)
+        taken = read_stdin(args, lambda: keep or stack.enter_context(scratch_folder(here)), kept=keep is not None)
         args.waited_s = time.monotonic() - began
         stdin = str(taken.path) if taken else before
         args.stdin = "-" if taken and taken.copied and keep is None else stdin or None
@@ -327,12 +324,12 @@ def open_workload(args: argparse.Namespace, keep: Path | None = None, before: st
             raise
 
 
-def read_stdin(args: argparse.Namespace, folder: Path, kept: bool = False) -> CapturedStdin | None:
+def read_stdin(args: argparse.Namespace, folder: Callable[[], Path], kept: bool = False) -> CapturedStdin | None:
     """Return the standard input that `--stdin` names, or heapwright's own; None if there is none.
 
     Args:
         args: the command line.
-        folder: the folder for a copy.
+        folder: returns the folder for a copy. It is called only for a copy.
         kept: whether the copy stays; the message to the user then names it.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import add_output_options, seconds, write_json
 from heapwright.cli.output_files import output_file
 from heapwright.errors import HeapwrightError, UsageError
+from heapwright.measure.process_tree import is_alive
 from heapwright.terminal_text import console, warn
 
 if TYPE_CHECKING:
@@ -86,13 +87,13 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         while args.watch:
             time.sleep(args.watch)
-            pids = sorted({pid for pid in fixed | _members(groups) if Path(f"/proc/{pid}").exists()})
+            pids = sorted({pid for pid in fixed | _members(groups) if is_alive(pid)})
             if not pids:
                 break
             try:
                 whole, each = _read(pids)
             except HeapwrightError:
-                if any(Path(f"/proc/{pid}").exists() for pid in pids):
+                if any(map(is_alive, pids)):
                     raise
                 break  # the last process ended while it was read
             _show(args, whole, each, label)

@@ -118,7 +118,7 @@ def _with_stdin(words: list[str], parse: Parse) -> list[str]:
         return words
     planned.quiet = False
     read_workload(planned)  # an invalid command fails here, before a copy is made
-    taken = read_stdin(planned, planned.study.parent if planned.study else Path(), kept=True)
+    taken = read_stdin(planned, lambda: planned.study.parent if planned.study else Path(), kept=True)
     planned.stdin = str(taken.path) if taken else "none"
     return with_stdin_named(words, planned)
 

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,9 +217,9 @@ def _workload(args: argparse.Namespace, studied: dict[str, Any]) -> Iterator[Wor
         )
     if args.prefix is not None:
         workload = with_prefix(workload, args.prefix)
-    with scratch_folder() as folder:
+    with ExitStack() as stack:
         if args.stdin is not None:
-            taken = read_stdin(args, folder)
+            taken = read_stdin(args, lambda: stack.enter_context(scratch_folder()))
             workload = with_stdin(workload, str(taken.path) if taken else "")
         check_stdin(workload)
         yield workload

@@ -39,6 +39,7 @@ from heapwright.interleaving.stats import Ratio, Summary, log_ratio, ratio_inter
 from heapwright.measure.host import describe_host
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
+from heapwright.study.take_effect import not_listed, unlisted_note
 from heapwright.study.usual_error import prediction_interval
 from heapwright.trace.recordings import Recordings
 from heapwright.workload.execute import Executor, Outcome, advice, how_it_fails, time_limit
@@ -166,7 +167,7 @@ class Comparer:
             self._executor = self._make_executor(folder / "references")
             if self.embedded is not None:
                 self._judge_by_embedded(self.embedded)
-            elif self.recorded is None and self.workload.container is None and not self.workload.tells_bindings:
+            elif self.recorded is None and not self.workload.tells_bindings:
                 self._judge_by_musl()
             usable = sum(not row.failure for row in self.rows)
             self.progress.phase("compare.warm", usable * len(self.workload.inputs))
@@ -224,11 +225,17 @@ class Comparer:
                 row.failure = f"not loaded: {embedded_name(embedded)} is linked into the program"
 
     def _judge_by_musl(self) -> None:
-        """Make the program with nothing changed the reference. Only libraries for musl can replace its malloc."""
+        """Fail rows of libraries that musl does not load. The reference is the program with nothing changed."""
+        container = self.workload.container
+        if container is not None and (note := unlisted_note(self.workload, container)):
+            self.progress.note(note)
+            return
         for row in self.rows:
-            obstacle = find_obstacle(self.workload.program(), row.allocator.name, row.allocator.preload)
-            row.failure = obstacle.why if obstacle else ""
-        self.rows.insert(0, Row(_UNCHANGED, malloc="musl"))
+            if container is not None:
+                row.failure = not_listed(self.workload, container, self._environment(row))
+            elif obstacle := find_obstacle(self.workload.program(), row.allocator.name, row.allocator.preload):
+                row.failure = obstacle.why
+        self.rows[:0] = [] if container else [Row(_UNCHANGED, malloc="musl")]  # musl is an allocator of its images
 
     def _find_reference(self) -> None:
         """Run the program with nothing changed. It becomes the reference if its malloc is not that of the first row."""

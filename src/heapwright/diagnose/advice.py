@@ -47,7 +47,7 @@ class AdviceFigures(NamedTuple):
         runtime_free: free memory in the runtime's arenas.
         managed: the runtime that takes its heap from the kernel itself ('go', 'jvm', 'v8', 'dotnet'), or empty.
         managed_resident: private memory that is neither malloc's nor in the arenas of `runtime`; of several processes
-            only of those with the runtime `managed`.
+            only of those with the runtime `managed`, or if that is empty, of those whose malloc can be read.
         unread: private memory of the processes whose malloc cannot be read.
         unread_mallocs: the names of these mallocs.
         own_figures: the command that asks the program itself for malloc's figures, or empty.
@@ -146,7 +146,8 @@ def advise(found: AdviceFigures) -> Advice:
             "small", f"{of}, only {show_bytes(found.private)} is private memory: no malloc can save more than that"
         )
     free, spare = found.free, found.runtime_free
-    managed_most = found.managed and found.managed_resident >= MAJOR_SHARE * found.resident
+    outside_most = found.managed_resident >= MAJOR_SHARE * found.resident
+    managed_most = found.managed and outside_most
     much_free = found.known and free >= FREE_SHARE * found.resident and free >= spare
     if much_free and not (managed_most and found.managed_resident > free):
         return _free(found, of)
@@ -173,6 +174,12 @@ def advise(found: AdviceFigures) -> Advice:
             f" {show_bytes(spare)} of that is free: no malloc will help, unless the runtime uses it"
             " (PYTHONMALLOC=malloc)",
             (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
+        )
+    if outside_most:
+        return Advice(
+            "program",
+            f"{of}, {show_bytes(found.managed_resident)} is outside of malloc, in mappings that the program or its"
+            " language runtime makes itself: no malloc will help, but their own settings may",
         )
     held = 1 - (free + spare) / found.resident
     if (count := _raised_tcache_count(found)) and not found.free_cached:

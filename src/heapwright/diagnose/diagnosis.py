@@ -132,8 +132,10 @@ def sum_processes(found: Sequence[Diagnosis]) -> Diagnosis:
     for _, figures in scaled:
         if figures.managed:
             managed[figures.managed] += figures.managed_resident
-    runtime, managed_resident = managed.most_common(1)[0] if managed else ("", 0)
     sums = {name: sum(getattr(figures, name) for _, figures in scaled) for name in ("resident", "files", *_IN_PRIVATE)}
+    # The heap of a malloc that cannot be read is no mapping of the program's own.
+    outside = sum(figures.managed_resident for _, figures in scaled if figures.known)
+    runtime, managed_resident = managed.most_common(1)[0] if managed else ("", outside)
     figures = AdviceFigures(
         allocator=", ".join(sorted(mallocs)),
         known=any(one.figures.known for one in found),

@@ -218,6 +218,18 @@ def signed_rank_p(logs: Sequence[float]) -> float:
     return signed_rank(logs).p
 
 
+def pairs_needed(inputs: int, tests: int) -> int:
+    """The number of pairs of each input with which a proof is possible.
+
+    With n pairs, the smallest p value of a signed-rank test is 2 / 2^n. It must survive Holm's correction.
+
+    Args:
+        inputs: number of inputs.
+        tests: number of tests that Holm's correction counts.
+    """
+    return next(n for n in range(1, 64) if tests * 2.0 ** (1 - n * inputs) < ALPHA)
+
+
 def holm(ps: Sequence[float]) -> list[float]:
     """Adjust p values for multiple comparisons by Holm's step-down method.
 

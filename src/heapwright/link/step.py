@@ -24,6 +24,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from heapwright import __version__
+from heapwright.allocators.registry import OURS, glibc_version
 from heapwright.elf.image import Image, read_file
 from heapwright.elf.note import MACHINES, LinkedAllocator, note_object, read_note
 from heapwright.errors import HeapwrightError
@@ -113,7 +114,6 @@ def link(linker: str, words: list[str], request: LinkRequest) -> int:
 
 def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
     closure = resolve(line)
-    _check(closure)
     machine = closure.machine()[0] or "EM_X86_64"
     if machine not in MACHINES:
         raise Declined(f"heapwright has no allocator for {machine.removeprefix('EM_')}")
@@ -121,6 +121,8 @@ def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
     told = f"{judgement.verdict}: {_lasting(reason(judgement))}"
     choice = from_request(request)
     choice = replace(choice, why=f"{choice.why}; {told}") if choice else from_verdict(request, judgement.verdict, told)
+    _check_c_library(choice, closure)
+    _check(closure)
     if choice.library:
         _check_machine(choice.library, machine, closure.machine()[1])
     if line.static and choice.shared:
@@ -141,6 +143,20 @@ def _check(closure: Closure) -> None:
     for path, library in closure.libraries.items():
         if "malloc" in library.exports and not (library.soname.startswith(("libc.so", "libc.musl", "ld-"))):
             raise Declined(f"{path.name} defines its own malloc")
+
+
+def _check_c_library(choice: Choice, closure: Closure) -> None:
+    """Raise Declined if the allocator is this installation's, for glibc, and the program has another C library."""
+
+    def has(symbol: str) -> bool:
+        return symbol in closure.exports or closure.offers(symbol)
+
+    if choice.allocator in OURS and glibc_version() and has("__libc_start_main") and not has("gnu_get_libc_version"):
+        name = choice.library.name if choice.library else choice.allocator
+        raise Declined(
+            f"its C library is not glibc, and {name} is for glibc",
+            "for musl, name an archive of 'make platforms' in the link, see docs/platforms.md",
+        )
 
 
 def _check_machine(library: Path, machine: str, bits: int) -> None:

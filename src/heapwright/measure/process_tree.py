@@ -71,6 +71,11 @@ def stat_fields(pid: int) -> list[str]:
         return []
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process has not ended. A zombie has, though its parent has not yet collected its status."""
+    return stat_fields(pid)[:1] not in ([], ["Z"], ["X"])
+
+
 def _name(pid: int) -> str:
     """Return the name of a process. All users may read it, unlike the path of the program."""
     try:

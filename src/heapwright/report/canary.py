@@ -103,8 +103,9 @@ def notes(found: CanaryState) -> list[str]:
             means = [show_value(name, total / blocks.without_ratio) for total in sums]
             count = blocks.without_ratio + len(blocks.times)
             lines.append(
-                f"{visible(LABELS.get(name, name))}: {blocks.without_ratio} of {count} blocks have"
-                " no ratio, because a group's mean is 0 or below. No claim covers them. Their means: control"
+                f"{visible(LABELS.get(name, name))}: {blocks.without_ratio} of {counted(count, 'block')}"
+                f" {'has' if blocks.without_ratio == 1 else 'have'} no ratio, because a group's mean is 0"
+                " or below. No claim covers them. Their means: control"
                 f" {means[0]}, treatment {means[1]}."
             )
     control, treatment = found.restarts

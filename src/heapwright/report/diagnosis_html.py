@@ -63,19 +63,19 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
     names = part_names(found)
     whole: _Bars = [("", [(key, getattr(found.division, key)) for key in PARTS])]
     heap = found.json.get("heap") or {}
-    arenas: _Bars = [(name, _of_arena(arena)) for name, arena in arena_rows(heap.get("arenas") or [])[:_MAX_BARS]]
+    arenas: _Bars = [(name, _of_arena(arena)) for name, arena in arena_rows(heap.get("arenas") or [])]
     processes: _Bars = [
         (_label(process_name(one)), [(key, getattr(one.division, key)) for key in PARTS])
-        for one in sorted(each, key=lambda one: -one.division.total)[:_MAX_BARS]
+        for one in sorted(each, key=lambda one: -one.division.total)
     ]
     # drawing.picture made these pictures and escaped all text from outside, so they are marked as
     # safe.
     pictures = [
-        (title, Markup(_stacked(bars, names, key, title)))
-        for key, title, bars in (
-            ("whole", "Resident memory", whole),
-            ("processes", "Resident memory by process, shared pages in each", processes),
-            ("arenas", "Memory by arena of glibc", arenas if len(arenas) > 1 else []),
+        (title, Markup(_stacked(bars[:_MAX_BARS], names, key, title)), _left_out(bars, what))
+        for key, title, what, bars in (
+            ("whole", "Resident memory", "", whole),
+            ("processes", "Resident memory by process, shared pages in each", "processes", processes),
+            ("arenas", "Memory by arena of glibc", "arenas", arenas if len(arenas) > 1 else []),
         )
         if bars and any(value for _, parts in bars for _, value in parts)
     ]
@@ -95,6 +95,15 @@ def render(found: Diagnosis, each: Sequence[Diagnosis], label: str) -> str:
         unread=unread_row(found),
         pictures=pictures,
     )
+
+
+def _left_out(bars: _Bars, what: str) -> str:
+    """Return a sentence on the bars that the picture does not have, or empty."""
+    rest = bars[_MAX_BARS:]
+    if not rest:
+        return ""
+    size = show_bytes(sum(value for _, parts in rest for _, value in parts))
+    return f"The picture shows the largest {_MAX_BARS} of {len(bars)} {what}; the others have {size} together."
 
 
 def _label(name: str) -> str:

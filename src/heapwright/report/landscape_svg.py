@@ -45,12 +45,12 @@ def heat_svg(view: StudyView, anchor: str) -> str:
     landscape = view.landscape
     if landscape is None or len(landscape.axes) != 2 or not any(p.ratio for p in landscape.points):
         return ""
-    changes = [100 * (p.ratio - 1) for p in landscape.points if p.ratio is not None]
+    ratios = [p.ratio for p in landscape.points if p.ratio is not None]
     failed = sum(bool(p.failure) for p in landscape.points)
     point = counted(failed, "point")
     text = (
         f"{METRICS[landscape.metric].label} over {landscape.axes[0].key} and {landscape.axes[1].key}, from"
-        f" {min(changes):+.1f}% to {max(changes):+.1f}% compared with the default"
+        f" {percent(min(ratios))} to {percent(max(ratios))} compared with the default"
         f"{f'; {point} failed' if failed else ''}. {shape_text(landscape)}."
     )
     return picture(lambda narrow: _heat(landscape, narrow), anchor, "heat", "Heat map", text)

@@ -17,6 +17,7 @@ from heapwright.units import percent
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.progress import ProgressColumn
     from rich.table import Table
 
     from heapwright.interleaving.configuration import Config
@@ -260,16 +261,18 @@ class LiveProgress(PlainProgress):
     def __init__(self) -> None:
         super().__init__()
         from rich.live import Live as Display
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+        from rich.table import Column
 
         self._console = console(stderr=True)
         self._front = ParetoFront()
         self._workers = ""
+        whole = Column(no_wrap=True)
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            _description_column(),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(table_column=whole),
+            TimeRemainingColumn(table_column=whole),
             console=self._console,
         )
         self._task = self._bar.add_task("starting", total=None)
@@ -321,6 +324,18 @@ class LiveProgress(PlainProgress):
 
     def _say(self, text: str) -> None:
         self._console.print(f"heapwright: {visible(text)}")
+
+
+def _description_column() -> ProgressColumn:
+    """Return the column of the phase. On a narrow terminal it is cut, so that the numbers stay whole."""
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Description(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+    return Description()
 
 
 def make_progress(quiet: bool) -> SilentProgress:

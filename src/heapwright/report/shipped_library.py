@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from heapwright.platforms import INSIDE, kit_path, sha256_if_readable
+from heapwright.platforms import INSIDE, host_platform, kit_path, sha256_if_readable
 
 
 class ShippedLibrary(NamedTuple):
@@ -38,7 +38,11 @@ class ShippedLibrary(NamedTuple):
     def sentence(self) -> str:
         """Where the library of an image comes from, for a comment."""
         source = _on_one_line(self.source)
-        where = f"{source} of the kit ('heapwright kit')" if self.in_kit else f"{source} of this machine"
+        where = f"{source} of this machine"
+        if self.in_kit:
+            platform = Path(source).parts[1]
+            option = "" if platform == host_platform() else f" --platform {platform}"
+            where = f"{source} of the kit ('heapwright kit{option}')"
         return f"Library: {where}, sha256 {self.sha256 or 'unknown: the file is not here'}"
 
 

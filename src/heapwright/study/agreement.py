@@ -44,8 +44,9 @@ class Check:
     def fails(self) -> str:
         """Why the search must not rely on replays, or empty."""
         return "; ".join(
-            f"replays rank {METRICS[a.metric].label} in another order than the program (rank correlation {a.rank:+.2f}"
-            f" over {counted(len(a.pairs), 'setting')})"
+            f"replays rank {METRICS[a.metric].label} in another order than the program"
+            + f" (rank correlation {a.rank:+.2f}".replace("-", "−")
+            + f" over {counted(len(a.pairs), 'setting')})"
             for a in self.by_objective
             if a.verdict == "fails" and a.rank is not None
         )

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from heapwright.allocators.space_spec import ParamSpec
-from heapwright.interleaving.phases import OF_REPLAYS
+from heapwright.interleaving.phases import OF_REPLAYS, Phase
 from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import pairs_needed
 from heapwright.metrics import METRICS
 from heapwright.study.claim import already_zero_text
 from heapwright.study.options import NOISY_SPREAD, SHORT_RUN_S, Options
@@ -48,6 +49,11 @@ def hazards_of(
                 " (vm.max_map_count), and a larger input may need more: then malloc fails."
             ] = None
     return list(found)
+
+
+def too_few_pairs(pairs: int, needed: int) -> str:
+    """Return that a confirmation of so many pairs at most can prove nothing."""
+    return f"{pairs} pairs can prove nothing here: it takes at least {needed} (--pairs)"
 
 
 def warnings_of(
@@ -103,6 +109,12 @@ def warnings_of(
                 found[f"{METRICS[metric].label} of the {name} pick: {c.note}."] = None
         if not pick.minified and options.minify and not options.search_only:
             found[f"There was no time to try each setting of the {name} pick: some may do nothing."] = None
+    confirming = [run for run in runs if run.phase == Phase.CONFIRM]
+    if confirming and any(c.verdict == "unproven" for p in picks.values() for c in p.confirmed.values()):
+        tests = (len({run.config for run in confirming}) - 1) * len(options.objectives)
+        needed = pairs_needed(len({run.input for run in confirming}), tests)
+        if needed > options.pairs_max:
+            found[f"{too_few_pairs(options.pairs_max, needed)}."] = None
     for run in runs:
         for text in run.extra.get("warnings", []):
             found[text] = None

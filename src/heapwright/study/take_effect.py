@@ -123,23 +123,21 @@ def _loaded(config: Config, library: str, workload: Workload) -> Effect:
 
 def _inside(config: Config, libraries: list[str], workload: Workload, container: Container) -> list[Effect]:
     """Return the effects in an image, by the word of its loader."""
-    architecture, _, libc = container.image.platform.partition("-")
-    musl = libc == "musl"
-    loader = f"/lib/ld-musl-{architecture}.so.1" if musl else _GLIBC_LOADERS[architecture]
+    musl = container.image.platform.endswith("-musl")
     found = []
     if libraries:
-        listed = _listed(workload, container, loader, config.env)
+        listed = _listed(workload, container, config.env)
         for library in libraries:
             works = library in listed.split()
             why = "the program loads it" if works else "the program's loader does not load it"
-            if not works and not _listed(workload, container, loader, {}):
+            if not works and not _listed(workload, container, {}):
                 why = "the program is not in the image, or is linked statically"
             found.append(Effect(works, f"{Path(library).name}: {why}"))
     tunables = _TUNABLE.findall(config.env.get("GLIBC_TUNABLES", ""))
     if tunables and musl:
         found += [Effect(False, f"{key}={value}: musl has no tunables") for key, value in tunables]
     elif tunables:
-        values = tunables_of(container.ask([loader, "--list-tunables"], config.env).stdout)
+        values = tunables_of(container.ask([_loader(container), "--list-tunables"], config.env).stdout)
         found += [_setting(key, value, _text(values.get(f"glibc.malloc.{key}"))) for key, value in tunables]
     others = {key: value for key, value in config.settings.items() if key not in dict(tunables)}
     return found + [_setting(key, value, None) for key, value in others.items()]
@@ -149,12 +147,42 @@ def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _listed(workload: Workload, container: Container, loader: str, env: Mapping[str, str]) -> str:
+def _loader(container: Container) -> str:
+    """Return the path of the loader in the container's image."""
+    architecture, _, libc = container.image.platform.partition("-")
+    return f"/lib/ld-musl-{architecture}.so.1" if libc == "musl" else _GLIBC_LOADERS[architecture]
+
+
+def unlisted_note(workload: Workload, container: Container) -> str:
+    """Return why it is not known which libraries the program in an image loads; empty if its loader lists them."""
+    if _listed(workload, container, {}):
+        return ""
+    return (
+        f"'{workload.name()}' in the image is a script, or linked statically: whether it loads an allocator is not"
+        " known. A static program loads none, so that all rows measure its own malloc"
+    )
+
+
+def not_listed(workload: Workload, container: Container, env: Mapping[str, str]) -> str:
+    """Return that a program does not load the libraries of LD_PRELOAD; empty if it does.
+
+    Args:
+        workload: the program.
+        container: of the image that has the program.
+        env: its variables.
+    """
+    libraries = env.get("LD_PRELOAD", "").split(":")
+    listed = _listed(workload, container, env).split() if any(libraries) else []
+    missing = [Path(library).name for library in libraries if library and library not in listed]
+    return f"not loaded: the program's loader in the image does not load {', '.join(missing)}" if missing else ""
+
+
+def _listed(workload: Workload, container: Container, env: Mapping[str, str]) -> str:
     """Return the libraries that the loader of an image lists for the program; empty if it cannot load the program."""
     word = workload.command(workload.inputs[0])[0]
     folders = container.image.env.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
     for path in [word] if "/" in word else [f"{folder}/{word}" for folder in folders]:
-        done = container.ask([loader, "--list", path], env)
+        done = container.ask([_loader(container), "--list", path], env)
         if done.returncode == 0:
             return done.stdout
     return ""

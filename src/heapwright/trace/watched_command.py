@@ -18,7 +18,7 @@ from types import FrameType
 from typing import IO
 
 from heapwright.errors import UsageError
-from heapwright.measure.process_tree import stat_fields
+from heapwright.measure.process_tree import is_alive
 from heapwright.terminal_text import say
 from heapwright.workload.command import under_shell
 
@@ -92,10 +92,10 @@ def _wait_for_others(folder: Path, stop: Sequence[int]) -> None:
     """Waits until no process records into a folder, or until `stop` holds a signal."""
     began, said = time.monotonic(), False
     while not stop and (left := recording_processes(folder)):
-        while not stop and any(_alive(pid) for pid in left):
+        while not stop and any(is_alive(pid) for pid in left):
             if not said and time.monotonic() - began > _REPORT_S:
                 said = True
-                pids = " ".join(str(pid) for pid in left if _alive(pid))
+                pids = " ".join(str(pid) for pid in left if is_alive(pid))
                 say(f"the command has ended; waiting for processes that it left running: {pids} (Ctrl-C stops waiting)")
             time.sleep(_POLL_S)
 
@@ -126,7 +126,3 @@ def _content(file: Path) -> bytes:
         return file.read_bytes()
     except OSError:  # it has ended, or belongs to another user
         return b""
-
-
-def _alive(pid: int) -> bool:
-    return stat_fields(pid)[:1] not in ([], ["Z"], ["X"])

@@ -18,7 +18,8 @@ from heapwright.interleaving.candidates import Candidate, gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.shape import shapes
-from heapwright.interleaving.stats import ALPHA, narrow_enough, ratio_interval
+from heapwright.interleaving.stats import narrow_enough, pairs_needed, ratio_interval
+from heapwright.study.cautions import too_few_pairs
 from heapwright.study.options import CONFIRM_LOOK, Options
 from heapwright.workload.model import Input
 
@@ -106,7 +107,7 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
     blocks.phase(Phase.CONFIRM, (rows.pairs * len(everything) + further) * len(inputs))
     needed = pairs_needed(len(inputs), (len(everything) - 1) * len(options.objectives))
     if needed > options.pairs_max:
-        blocks.progress.note(f"{options.pairs_max} pairs can prove nothing here: it takes at least {needed} (--pairs)")
+        blocks.progress.note(too_few_pairs(options.pairs_max, needed))
     first = blocks.first_block(Phase.CONFIRM, everything)
     runs = blocks.measure_all(Phase.CONFIRM, first, [everything], inputs)
     failed = {run.config for run in runs if run.failure}  # these have no result, whatever their further runs do
@@ -127,18 +128,6 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
         done += further
     made = Counter(run.input for run in runs if run.config == default.id)
     return min(made[input_.name] for input_ in inputs)
-
-
-def pairs_needed(inputs: int, tests: int) -> int:
-    """The number of pairs of each input with which a proof is possible.
-
-    With n pairs, the smallest p value of a signed-rank test is 2 / 2^n. It must survive Holm's correction.
-
-    Args:
-        inputs: number of inputs.
-        tests: number of tests that Holm's correction counts.
-    """
-    return next(n for n in range(1, 64) if tests * 2.0 ** (1 - n * inputs) < ALPHA)
 
 
 def _settled(candidate: Candidate, options: Options) -> bool:

@@ -48,6 +48,7 @@ from heapwright.interleaving.candidates import Candidate, gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun
+from heapwright.interleaving.stats import pairs_needed
 from heapwright.search.methods import check_method
 from heapwright.study import options as opt
 from heapwright.study.policy import aims_of
@@ -55,7 +56,7 @@ from heapwright.study.prefix import WholeRun, chosen_prefix, whole_ratios
 from heapwright.study.view import PickName
 from heapwright.tuning.calibrate import calibrate
 from heapwright.tuning.choose_space import loaded_space, screened_space
-from heapwright.tuning.confirm import confirm, fitting_rows, pairs_needed
+from heapwright.tuning.confirm import confirm, fitting_rows
 from heapwright.tuning.huge_pages import huge_page_points
 from heapwright.tuning.minify import minify_each
 from heapwright.tuning.recorded_setting import points_under_runtime_setting

@@ -22,6 +22,7 @@ from heapwright.study import options as opt
 from heapwright.study.options import Options
 from heapwright.study.policy import aims_of
 from heapwright.tuning.config_cache import ConfigCache
+from heapwright.units import percent
 from heapwright.workload.model import Input
 
 _STALE_BATCHES = 20  # batches in a row without a new configuration: the space is exhausted
@@ -256,7 +257,7 @@ class Search:
         for metric in self.options.objectives:
             costs = [cost for c in feasible if (cost := c.cost(metric)) is not None]
             if costs:
-                parts.append(f"{METRICS[metric].label} {math.expm1(min(costs)):+.1%}")
+                parts.append(f"{METRICS[metric].label} {percent(math.exp(min(costs)))}")
         if parts:
             what = "best predicted" if self.evaluator.to_candidates else "best single runs"
             self.evaluator.blocks.progress.best(f"{what}: {', '.join(parts)}")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from heapwright.interleaving.budget import StageNeed
 from heapwright.interleaving.phases import Phase
+from heapwright.interleaving.stats import pairs_needed
 from heapwright.study import options as opt
 from heapwright.study.options import Options
 from heapwright.tuning.allocator_screening import ROUNDS
-from heapwright.tuning.confirm import SPARE, pairs_needed
+from heapwright.tuning.confirm import SPARE
 
 # The share of a search's evaluations that run on the program if replays may replace it.
 _ON_PROGRAM = 0.6

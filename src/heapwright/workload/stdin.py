@@ -18,7 +18,7 @@ import os
 import select
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,11 +56,11 @@ class CapturedStdin:
         return f"standard input ({show_bytes(self.size)}{kept}) is given to every run"
 
 
-def capture_own_stdin(folder: Path, wait: bool = False) -> CapturedStdin | None:
+def capture_own_stdin(folder: Callable[[], Path], wait: bool = False) -> CapturedStdin | None:
     """Take heapwright's own standard input, if there is one.
 
     Args:
-        folder: the folder for a copy.
+        folder: returns the folder for a copy. It is called only for a copy.
         wait: whether the user asked for it. It may then also be a terminal or a socket, and there is no time limit.
 
     Returns:
@@ -80,7 +80,7 @@ def capture_own_stdin(folder: Path, wait: bool = False) -> CapturedStdin | None:
     return _spool(0, folder, wait)
 
 
-def capture_stdin_file(name: str, folder: Path) -> CapturedStdin | None:
+def capture_stdin_file(name: str, folder: Callable[[], Path]) -> CapturedStdin | None:
     """Take the file of `--stdin FILE`; None if it is empty. A pipe (`<(command)`) is copied.
 
     Raises:
@@ -103,7 +103,7 @@ def capture_stdin_file(name: str, folder: Path) -> CapturedStdin | None:
         os.close(source)
 
 
-def _of_file(status: os.stat_result, folder: Path) -> CapturedStdin | None:
+def _of_file(status: os.stat_result, folder: Callable[[], Path]) -> CapturedStdin | None:
     """Take a standard input that is a regular file. Its offset stays, because a shell loop may continue to read it."""
     begin = os.lseek(0, 0, os.SEEK_CUR)
     if begin >= status.st_size:
@@ -127,12 +127,12 @@ def _of_file(status: os.stat_result, folder: Path) -> CapturedStdin | None:
         os.close(source)
 
 
-def _spool(source: int, folder: Path, wait: bool) -> CapturedStdin | None:
-    """Copy everything from a descriptor into a file in `folder`.
+def _spool(source: int, folder: Callable[[], Path], wait: bool) -> CapturedStdin | None:
+    """Copy everything from a descriptor into a file.
 
     Args:
         source: the descriptor.
-        folder: the folder for the copy.
+        folder: returns the folder for the copy.
         wait: see `capture_own_stdin`.
     """
     pieces = _pieces(source, wait)
@@ -140,10 +140,11 @@ def _spool(source: int, folder: Path, wait: bool) -> CapturedStdin | None:
     if not piece:
         return None
     digest, size = hashlib.sha256(), 0
+    into = folder()
     try:
-        made, name = tempfile.mkstemp(prefix=".heapwright-", suffix=SUFFIX, dir=folder)
+        made, name = tempfile.mkstemp(prefix=".heapwright-", suffix=SUFFIX, dir=into)
     except OSError as error:
-        raise HeapwrightError(f"standard input cannot be copied to {folder}: {error.strerror}") from None
+        raise HeapwrightError(f"standard input cannot be copied to {into}: {error.strerror}") from None
     draft = Path(name)
     try:
         with os.fdopen(made, "wb") as copy:
@@ -157,7 +158,7 @@ def _spool(source: int, folder: Path, wait: bool) -> CapturedStdin | None:
                 digest.update(piece)
                 copy.write(piece)
                 piece = next(pieces, b"")
-        path = folder.absolute() / f"heapwright-{digest.hexdigest()[:16]}{SUFFIX}"
+        path = into.absolute() / f"heapwright-{digest.hexdigest()[:16]}{SUFFIX}"
         new = not path.exists()
         draft.replace(path)
     except BaseException:

@@ -14,8 +14,6 @@
 namespace heapwright::diagnose {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // A forked process has the blocks of this one, in the main arena and in that of a thread, and does
 // not change them.
 class GlibcHeapTest : public testing::Test {
@@ -55,8 +53,17 @@ class GlibcHeapTest : public testing::Test {
   std::unique_ptr<Memory> memory;
 };
 
+// On a busy machine the reader waits for a processor, and gives up no earlier.
+TEST(CpuTime, DoesNotPassWhileTheProcessWaits) {
+  const auto real = std::chrono::steady_clock::now();
+  const auto before = cpu_time();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto used = cpu_time() - before;
+  EXPECT_LT(used, (std::chrono::steady_clock::now() - real) / 2);
+}
+
 TEST_F(GlibcHeapTest, AFirstWalkMayTakeAsLongAsTheHeapIsLarge) {
-  Clock::time_point time;
+  std::chrono::nanoseconds time{};
   const auto heap = read_glibc_heap(*memory, [&time] { return time += std::chrono::seconds(1); });
   ASSERT_TRUE(heap);
   for (const Arena& arena : heap->arenas) {
@@ -66,7 +73,7 @@ TEST_F(GlibcHeapTest, AFirstWalkMayTakeAsLongAsTheHeapIsLarge) {
 
 TEST_F(GlibcHeapTest, ArenasBehindTheLimitHaveTheirSize) {
   const auto whole = read_glibc_heap(*memory);
-  Clock::time_point time;
+  std::chrono::nanoseconds time{};
   const auto heap = read_glibc_heap(*memory, [&time] { return time += std::chrono::hours(1); });
   ASSERT_TRUE(whole);
   ASSERT_TRUE(heap);
