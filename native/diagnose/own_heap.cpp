@@ -23,6 +23,15 @@ std::uint64_t purge_unit_bytes(const HeapLayout& layout, std::uint64_t page_byte
   return std::max(page_bytes, layout.superblock_bytes / kPurgeUnits);
 }
 
+// Returns the bytes on purged pages that lie before the first block of a superblock or behind the last.
+std::uint64_t purged_ends(const Described& superblock, std::uint64_t superblock_bytes,
+                          std::uint64_t purge_unit) {
+  const std::uint64_t blocks_end = superblock.first + std::uint64_t{superblock.carved} * superblock.size;
+  const auto last_page = superblock_bytes / purge_unit - 1;
+  const std::uint64_t before = (superblock.purged_pages & 1U) != 0 ? superblock.first : 0;
+  return before + ((superblock.purged_pages >> last_page & 1U) != 0 ? superblock_bytes - blocks_end : 0);
+}
+
 std::uint64_t free_blocks(const Described& superblock, bool hardened) {
   if (hardened) {
     return superblock.carved - superblock.allocated;
@@ -235,6 +244,7 @@ ClassHeap summary(const Pass& pass, const HeapLayout& layout, std::uint64_t page
   std::map<std::uint64_t, SizeClass> classes;
   std::uint64_t cached = 0;
   std::uint64_t waiting = 0;
+  std::uint64_t purged_blocks = 0;  // bytes of blocks on purged pages
   for (const Described& superblock : pass.superblocks) {
     if (superblock.kind == layout.kind_span) {
       ++heap.span_blocks;
@@ -249,7 +259,10 @@ ClassHeap summary(const Pass& pass, const HeapLayout& layout, std::uint64_t page
     of_size.free_blocks += free;
     of_size.live_blocks += superblock.carved - free;
     ++of_size.spans;
-    heap.purged_bytes += static_cast<std::uint64_t>(std::popcount(superblock.purged_pages)) * purge_unit;
+    const std::uint64_t purged =
+        static_cast<std::uint64_t>(std::popcount(superblock.purged_pages)) * purge_unit;
+    heap.purged_bytes += purged;
+    purged_blocks += purged - std::min(purged, purged_ends(superblock, layout.superblock_bytes, purge_unit));
     cached += std::uint64_t{superblock.in_caches} * superblock.size;
     waiting += (std::uint64_t{superblock.in_queue} + superblock.in_batches) * superblock.size;
   }
@@ -282,7 +295,7 @@ ClassHeap summary(const Pass& pass, const HeapLayout& layout, std::uint64_t page
   heap.quarantined_bytes = pass.quarantined;
   heap.live_bytes += heap.span_bytes + heap.mapped_bytes;
   heap.free_bytes += heap.empty_bytes + heap.kept_bytes + quarantined_spans;
-  heap.free_bytes -= std::min(heap.free_bytes, heap.purged_bytes);
+  heap.free_bytes -= std::min(heap.free_bytes, purged_blocks);
   heap.heaps = pass.heaps.size() - 2 + (pass.threaded ? 0 : 1);
   return heap;
 }

@@ -5,7 +5,7 @@
 // new superblock, every heap would keep as many free blocks as it ever had too many
 // (docs/design-notes/reaper.md has figures). So a heap first looks for a superblock of the class that
 // another heap owns, of which a quarter is free, and from which that heap does not allocate now. Its
-// number of free blocks must not have changed much for a while: a heap that frees a burst needs its
+// number of free blocks must be nearly that of an earlier look: a heap that frees a burst needs its
 // superblocks for the next one.
 //
 // Superblocks of small blocks pass to another heap only if other threads have already freed blocks of
@@ -65,7 +65,7 @@ Superblock* OwnedSuperblocks<C>::give_away(std::size_t class_number, std::uint64
   Superblock* given = nullptr;
   Superblock* superblock = queues_.last(class_number);
   for (int i = 0; i < kSuperblocksPerLook && superblock != nullptr && given == nullptr; ++i) {
-    const bool may_share = superblock->shared || !FreeBits::fit(superblock->size);
+    const bool may_share = load_shared(superblock->shared) || !FreeBits::fit(superblock->size);
     if (!superblock->current && may_share && superblock->free_count >= reclaim_threshold(superblock) &&
         RemoteQueue::of(superblock).is_still(superblock, now)) {
       given = superblock;
