@@ -40,6 +40,8 @@ class BigBlocks {
   HEAPWRIGHT_INLINE static void* use_again(Superblock* span, std::size_t bytes);
   // Returns freed spans, linked, to the region.
   void give_spans(Superblock* spans);
+  // Likewise; the caller holds the pool's lock.
+  void return_spans(Superblock* spans);
   // Allocates a mapping, or a span that needs no new memory. `alignment` is a power of two.
   Allocated allocate_large(std::size_t bytes, std::size_t alignment);
   // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
@@ -71,7 +73,6 @@ class BigBlocks {
     return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), platform::page_size());
   }
   HEAPWRIGHT_COLD Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
-  void return_spans(Superblock* spans);
   bool claim_span(Superblock* span);
   void quarantine_span(Superblock* span);
   void release_from_quarantine(Superblock* span);
@@ -130,7 +131,6 @@ void BigBlocks<C>::give_spans(Superblock* spans) {
   return_spans(spans);
 }
 
-// Likewise; the caller holds the pool's lock.
 template <Configuration C>
 void BigBlocks<C>::return_spans(Superblock* spans) {
   while (spans != nullptr) {

@@ -15,8 +15,12 @@ extern "C" __attribute__((weak)) char __libc_single_threaded;
 
 namespace heapwright::alloc::platform {
 
-// The run-time page size: 4 KiB here, 16 or 64 KiB on some ARM machines.
+// The run-time page size: 4 KiB on x86-64, 16 or 64 KiB on some ARM machines.
+#ifdef __x86_64__
+constexpr std::size_t page_size() { return 4096; }
+#else
 std::size_t page_size();
+#endif
 
 // Maps readable, writable, zeroed pages anywhere; nullptr if there are none.
 void* map(std::size_t bytes);
@@ -57,6 +61,16 @@ std::size_t resident_pages(void* address, std::size_t bytes);
 std::uint64_t clock_ms();
 // CPU time of the calling thread in microseconds; 0 if the system does not tell.
 std::uint64_t cpu_us();
+
+// Orders memory accesses of all threads of the process: when it returns true, each other thread has
+// executed a full memory barrier since the call began. So a thread that only its compiler keeps from
+// reordering a store and a later load behaves towards the caller as if it had executed that barrier
+// between them. Call it only after may_order_all_threads() has returned true. Returns false if the
+// kernel refuses now: under a seccomp filter, for example.
+bool order_all_threads();
+// Asks the kernel to allow that, and returns whether it can (from Linux 4.14 on) and has never refused.
+// Children of a fork inherit it. If there are threads already, the first call takes some 10 ms.
+bool may_order_all_threads();
 
 // Fills memory with unpredictable bytes from the kernel. They are not AT_RANDOM's, which the stack
 // protector and the C library use. Where the kernel gives none (before Linux 3.17, under a seccomp
