@@ -69,8 +69,8 @@ class BigBlocks {
   // Bytes of a span that the program does not get: the canary of a hardened build.
   static constexpr std::size_t kCanaryBytes = C::kSecure ? Hardening::kEndBytes : 0;
   // The bytes of a span that the program may use: whole pages.
-  static std::size_t span_size(std::size_t bytes) {
-    return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), platform::page_size());
+  static std::size_t span_size(std::size_t bytes, std::size_t page = platform::page_size()) {
+    return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), page);
   }
   HEAPWRIGHT_COLD Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
   bool claim_span(Superblock* span);
@@ -117,7 +117,8 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes, 
 
 template <Configuration C>
 void* BigBlocks<C>::use_again(Superblock* span, std::size_t bytes) {
-  store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes)));
+  const std::size_t page = platform::known_page_size;  // the region asked before it made its first chunk
+  store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes, page)));
   set_kind(span, Kind::kSpan);
   return memory_of(span);
 }

@@ -91,15 +91,12 @@ void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; 
 
 }  // namespace
 
-#ifndef __x86_64__
-std::size_t page_size() {
-  static constinit std::size_t size = 0;  // two threads may both write it: the same value
-  if (size == 0) {
-    size = getauxval(AT_PAGESZ);
-  }
-  return size;
+constinit std::size_t known_page_size = 0;
+
+[[gnu::cold]] std::size_t ask_page_size() {
+  __atomic_store_n(&known_page_size, getauxval(AT_PAGESZ), __ATOMIC_RELAXED);
+  return known_page_size;
 }
-#endif
 
 void* map(std::size_t bytes) {
   const KeepErrno keep;

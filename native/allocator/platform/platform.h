@@ -15,12 +15,13 @@ extern "C" __attribute__((weak)) char __libc_single_threaded;
 
 namespace heapwright::alloc::platform {
 
-// The run-time page size: 4 KiB on x86-64, 16 or 64 KiB on some ARM machines.
-#ifdef __x86_64__
-constexpr std::size_t page_size() { return 4096; }
-#else
-std::size_t page_size();
-#endif
+// The run-time page size: 4 KiB here, 16 or 64 KiB on some ARM machines.
+extern constinit std::size_t known_page_size;  // 0: nobody has asked yet
+std::size_t ask_page_size();
+inline std::size_t page_size() {
+  const std::size_t known = __atomic_load_n(&known_page_size, __ATOMIC_RELAXED);
+  return known != 0 ? known : ask_page_size();
+}
 
 // Maps readable, writable, zeroed pages anywhere; nullptr if there are none.
 void* map(std::size_t bytes);
