@@ -40,6 +40,8 @@ class BigBlocks {
   HEAPWRIGHT_INLINE static void* use_again(Superblock* span, std::size_t bytes);
   // Returns freed spans, linked, to the region.
   void give_spans(Superblock* spans);
+  // Likewise; the caller holds the pool's lock.
+  void return_spans(Superblock* spans);
   // Allocates a mapping, or a span that needs no new memory. `alignment` is a power of two.
   Allocated allocate_large(std::size_t bytes, std::size_t alignment);
   // Frees a block whose address lies in the region and whose tag is 0. Returns false if no block
@@ -67,11 +69,10 @@ class BigBlocks {
   // Bytes of a span that the program does not get: the canary of a hardened build.
   static constexpr std::size_t kCanaryBytes = C::kSecure ? Hardening::kEndBytes : 0;
   // The bytes of a span that the program may use: whole pages.
-  static std::size_t span_size(std::size_t bytes) {
-    return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), platform::page_size());
+  static std::size_t span_size(std::size_t bytes, std::size_t page = platform::page_size()) {
+    return round_up(std::max(bytes + kCanaryBytes, std::size_t{1}), page);
   }
   HEAPWRIGHT_COLD Superblock* span_in_memory(std::size_t bytes, std::size_t alignment);
-  void return_spans(Superblock* spans);
   bool claim_span(Superblock* span);
   void quarantine_span(Superblock* span);
   void release_from_quarantine(Superblock* span);
@@ -116,7 +117,8 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes, 
 
 template <Configuration C>
 void* BigBlocks<C>::use_again(Superblock* span, std::size_t bytes) {
-  store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes)));
+  const std::size_t page = platform::known_page_size;  // the region asked before it made its first chunk
+  store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes, page)));
   set_kind(span, Kind::kSpan);
   return memory_of(span);
 }
@@ -130,7 +132,6 @@ void BigBlocks<C>::give_spans(Superblock* spans) {
   return_spans(spans);
 }
 
-// Likewise; the caller holds the pool's lock.
 template <Configuration C>
 void BigBlocks<C>::return_spans(Superblock* spans) {
   while (spans != nullptr) {

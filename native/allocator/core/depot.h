@@ -17,22 +17,18 @@
 // walk through each list takes 20 to 30 % of a burst's CPU time (docs/design-notes/bursts.md). So
 // `bytes()` is an upper bound too.
 //
-// Spans are linked by their descriptions (Superblock::next), so their memory is not touched. Without
-// them, each thread of a program that allocates buffers would wait for the pool's lock all the time.
-// A span in the depot is of kind kHeldBack: a second free() of it is noticed, and statistics count it
-// as free; the region has lent it (region.h). As long as the library knows of one thread only, as exgen
-// does, the region keeps all freed spans.
+// span_stacks.h describes the stacks of spans.
 //
 // Sharing. A thread that sleeps would strand its depot. So with several threads a heap keeps only
-// `kPrivateBytes` of lists to itself; further lists, and all spans, go to stacks that other threads
-// can empty. Each shared stack is one word that is either whole or 0:
+// `kPrivateBytes` of lists to itself; further lists go to stacks that other threads can empty. Each
+// shared stack is one word that is either whole or 0:
 //
 //   the heap's thread   takes the word by an exchange with 0, changes the stack, and stores the new
 //                       word. Only this thread ever makes the word another value than 0. So where
 //                       it reads 0, or has taken the word, a plain store suffices.
 //   other threads       take the word by an exchange with 0, and own the whole stack then.
 //
-// No thread reads a list or a span before it has taken the word that leads to it. So no thread reads
+// No thread reads a list before it has taken the word that leads to it. So no thread reads
 // what another thread may return, purge or unmap, and a word that changes and changes back does no
 // harm (no ABA problem). The store releases the blocks' words, which the heap's thread wrote, and
 // the exchange acquires them. A thread that is stopped between the two steps delays no other.
@@ -48,6 +44,7 @@
 
 #include "carving.h"
 #include "size_classes.h"
+#include "span_stacks.h"
 
 namespace heapwright::alloc {
 
@@ -55,16 +52,14 @@ template <Configuration C>
 class OwnedSuperblocks;
 
 template <Configuration C>
-class Depot : public DepotRecord {
+class Depot : public SpanStacks {
  public:
   using Classes = SizeClasses<C::kClassesPerDoubling>;
   static constexpr std::size_t kPrivateBytes = 256 * 1024;
-  static constexpr std::int64_t kReported = 16;                      // superblocks, see Region::lent
-  static constexpr std::size_t kLongestSpan = FreedSpans::kLongest;  // that a depot keeps, in superblocks
 
   // `superblocks`: of the heap that has the depot.
-  constexpr explicit Depot(OwnedSuperblocks<C>& superblocks)
-      : DepotRecord(superblocks.freed_by_others().bytes_field()), superblocks_(&superblocks) {}
+  constexpr Depot(Pool& pool, OwnedSuperblocks<C>& superblocks)
+      : SpanStacks(pool, superblocks.freed_by_others().bytes_field()), superblocks_(&superblocks) {}
 
   // Adds a list, whose `count` is an upper bound of its length, and neither 0 nor above 65,535.
   // `shares`: other threads may take it, unless the private stacks have room.
@@ -127,62 +122,14 @@ class Depot : public DepotRecord {
       each_list(stack, f);
     }
   }
-  // Adds a freed span of at most kLongestSpan superblocks.
-  void push_span(Superblock* span) {
-    const std::size_t length = span->length;
-    count_move();
-    add_pushed_spans(length);  // before the span can be taken
-    span->next = take_spans(length);
-    put_spans(length, span);
-    report_spans();
-  }
-  // Takes the latest span of `length` superblocks; nullptr: there is none.
-  Superblock* pop_span(std::size_t length) {
-    Superblock* const span = length <= kLongestSpan ? take_spans(length) : nullptr;
-    if (span != nullptr) {
-      put_spans(length, span->next);
-      add_pushed_spans(-length);
-      count_move();
-      report_spans();
-    }
-    return span;
-  }
-  // Any thread: takes all spans. Returns them linked.
-  Superblock* take_all_spans() {
-    if (span_superblocks() == 0) {
-      return nullptr;
-    }
-    Superblock* all = nullptr;
-    std::size_t superblocks = 0;
-    for (std::size_t length = 1; length <= kLongestSpan; ++length) {
-      for (Superblock* span = take_spans(length); span != nullptr;) {
-        Superblock* const next = std::exchange(span->next, all);
-        all = span;
-        superblocks += length;
-        span = next;
-      }
-    }
-    if (all != nullptr) {
-      add_taken_spans(superblocks);
-      lend(-static_cast<std::int64_t>(superblocks));
-    }
-    return all;
-  }
-  // In the child of a fork, after Pool::forget_other_heaps() has reset Region::lent: another thread
-  // may have been taking lists or spans that it will not count.
+  // In the child of a fork: another thread may have been taking lists that it will not count.
   void count_again() {
     reset_counts();
     for (std::size_t number = 1; number < Classes::kCount; ++number) {
       each_list(stacks_[Classes::kCount + number],
                 [&](BlockChain list) { add_pushed(list.count * Classes::bytes(number)); });
     }
-    for (std::size_t length = 1; length <= kLongestSpan; ++length) {
-      for (const Superblock* span = spans_[length]; span != nullptr; span = span->next) {
-        add_pushed_spans(length);
-      }
-    }
-    reported_spans_ = 0;
-    report_spans();
+    count_spans_again();
   }
   [[nodiscard]] OwnedSuperblocks<C>& superblocks() const { return *superblocks_; }
   // An upper bound of the memory of all blocks here.
@@ -263,33 +210,7 @@ class Depot : public DepotRecord {
     }
   }
 
-  // Tells the region how many superblocks the spans have.
-  void report_spans() {
-    const auto change = static_cast<std::int64_t>(pushed_spans() - reported_spans_);
-    if (change >= kReported || change <= -kReported) [[unlikely]] {
-      reported_spans_ = pushed_spans();
-      lend(change);
-    }
-  }
-  void lend(std::int64_t superblocks) const {
-    __atomic_fetch_add(&superblocks_->pool().region.lent.superblocks, superblocks, __ATOMIC_RELAXED);
-  }
-  // The same as take_shared() and put_shared() for the spans of a length.
-  Superblock* take_spans(std::size_t length) {
-    Superblock*& word = spans_[length];
-    return __atomic_load_n(&word, __ATOMIC_RELAXED) == nullptr
-               ? nullptr
-               : __atomic_exchange_n(&word, nullptr, __ATOMIC_ACQUIRE);
-  }
-  void put_spans(std::size_t length, Superblock* stack) {
-    if (stack != nullptr) {
-      __atomic_store_n(&spans_[length], stack, __ATOMIC_RELEASE);
-    }
-  }
-
   std::array<std::uint64_t, 2 * Classes::kCount> stacks_{};  // the private ones, then the shared ones
-  std::size_t reported_spans_ = 0;                           // pushed_spans() at the last report
-  std::array<Superblock*, kLongestSpan + 1> spans_{};        // by length, all shared
   std::size_t private_bytes_ = 0;
   OwnedSuperblocks<C>* superblocks_;
 };

@@ -126,7 +126,7 @@ class Heap {
   constexpr explicit Heap(Pool& pool, std::uint32_t number = 0)
       : cache_(pool, owner_tag(number)),
         owned_(pool, owner_tag(number)),
-        depot_(owned_),
+        depot_(pool, owned_),
         remote_frees_(pool, owned_),
         big_(pool),
         pool_(&pool) {}
@@ -168,6 +168,10 @@ class Heap {
       return FreeResult::kSlow;
     }
     return free_to_list(cache_.tag_at(offset), address, freed_as);
+  }
+  // Whether the process may have several threads.
+  [[nodiscard]] HEAPWRIGHT_INLINE bool is_threaded() const {
+    return !C::kStartsSingleThreaded || pool_->threaded;
   }
   // Allocates a freed span of the same length, without a lock. Returns nullptr if there is none.
   HEAPWRIGHT_INLINE void* allocate_freed_span(std::size_t bytes);
@@ -241,7 +245,7 @@ class Heap {
     if (!leaves_lists) {
       flush_cache();
     } else {
-      big_.give_spans(depot_.take_all_spans());
+      big_.give_spans(depot_.take_all_own_spans());
       freed.take_all([this](BlockChain list) { return_list(list); });
     }
     owned_.on_thread_exit();
@@ -254,6 +258,7 @@ class Heap {
     bool any = false;
     flush_left_lists();
     flush_cache();
+    reclaim_spans();
     pool_->each_depot([this](DepotRecord& other) { empty_depot_of(other); });
     drain_remote();
     if (pages) {
@@ -330,8 +335,13 @@ class Heap {
   void* allocate_span(std::size_t bytes);
   bool free_span(void* address, Fault& fault, FreedAs freed_as);
   [[gnu::noinline]] void* allocate_span_in_region(std::size_t bytes);
+  void* resize_big(void* address, std::size_t bytes, Origin origin);
+  Superblock* pop_span(std::size_t length);
+  [[gnu::noinline]] void keep_or_give_span(Superblock* span);
   bool keep_span(Superblock* span);
-  bool reclaim_spans();
+  void set_span_bounds();
+  void bias_depot();
+  bool reclaim_spans(DepotRecord* only = nullptr);
   void decide_span_limit();
   [[nodiscard]] bool needs_new_memory(std::size_t bytes) const {
     const Pool::Guard guard(*pool_);
@@ -380,10 +390,9 @@ class Heap {
   // becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
   std::uint32_t stored_lists_ = 0;
-  std::uint32_t seen_lists_ = 0;     // that frees have filled, those that stayed in the thread cache included
-  std::uint32_t moved_lists_ = 0;    // these and refills, of the present thread
-  std::uint32_t seen_spans_ = 0;     // that were freed
-  std::int64_t obtained_spans_ = 0;  // allocated less freed: a thread that only frees keeps none
+  std::uint32_t seen_lists_ = 0;   // that frees have filled, those that stayed in the thread cache included
+  std::uint32_t moved_lists_ = 0;  // these and refills, of the present thread
+  std::uint32_t seen_spans_ = 0;   // that were freed
   std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others

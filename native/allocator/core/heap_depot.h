@@ -27,6 +27,7 @@ void Heap<C>::flush_cache() {
   owned_.reset_used_up();
   depot_limit_.reset();
   span_limit_.reset();
+  depot_.close_bounds();
 }
 
 // Estimates in how many superblocks a list's blocks lie, from the first sixteen: further blocks lie in
@@ -181,13 +182,24 @@ HEAPWRIGHT_INLINE void* Heap<C>::allocate_freed_span(std::size_t bytes) {
   }
   const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
   Superblock* span = nullptr;
-  if (!pool_->threaded) {
-    span = region().take_span(length);
-  } else if (span = depot_.pop_span(length); span != nullptr) {
-    ++obtained_spans_;
-    span_limit_.after_pop(depot_.span_superblocks());
+  if (!is_threaded()) {
+    span = region().take_span_quickly(length);
+  } else {
+    span = depot_.pop_quickly(length);
   }
   return span != nullptr ? BigBlocks<C>::use_again(span, bytes) : nullptr;
+}
+
+// The same where the fast path does not find a span.
+template <Configuration C>
+Superblock* Heap<C>::pop_span(std::size_t length) {
+  depot_.count_move();
+  Superblock* const span = depot_.pop_span(length);
+  if (span != nullptr) {
+    span_limit_.after_pop(depot_.span_superblocks());
+  }
+  set_span_bounds();
+  return span;
 }
 
 template <Configuration C>
@@ -212,50 +224,76 @@ HEAPWRIGHT_INLINE bool Heap<C>::finish_free_fast(FreeResult freed, void* address
   if (!begins_span(span, address)) {
     return false;
   }
-  if (!pool_->threaded) {
-    region().give_span(span);
-  } else {
-    const std::size_t length = span->length;
-    if (length > Depot<C>::kLongestSpan || obtained_spans_ <= 0 || seen_spans_ % kSpansPerLook == 0 ||
-        !span_limit_.allows(depot_.span_superblocks() + length) || !pool_->has_joined(depot_)) {
-      return false;  // keep_span() decides
-    }
-    ++seen_spans_;
-    --obtained_spans_;
-    set_kind(span, Kind::kHeldBack);  // before another thread can take it
-    depot_.push_span(span);
-  }
   cache_.reset_list_of_no_class();
+  if (!is_threaded()) {
+    if (!region().give_span_quickly(span)) {
+      region().give_span(span);
+    }
+  } else if (seen_spans_ % kSpansPerLook == 0 || !depot_.push_quickly(span)) {
+    keep_or_give_span(span);
+  } else {
+    ++seen_spans_;
+  }
   return true;
+}
+
+// Puts a freed span into the depot, or returns it to the region.
+template <Configuration C>
+void Heap<C>::keep_or_give_span(Superblock* span) {
+  set_kind(span, Kind::kHeldBack);  // before another thread can take it
+  if (!keep_span(span)) {
+    span->next = nullptr;
+    big_.give_spans(span);
+  }
 }
 
 // Puts a freed span into the depot. Returns false if the depot does not take it: it is full, or the
 // thread frees more spans than it allocates.
 template <Configuration C>
 bool Heap<C>::keep_span(Superblock* span) {
+  depot_.count_move();
   if (seen_spans_++ % kSpansPerLook == 0) [[unlikely]] {
     return_idle_memory();
+    bias_depot();
   }
   const std::size_t length = span->length;
-  if (length > Depot<C>::kLongestSpan || obtained_spans_ <= 0) {
+  if (length > Depot<C>::kLongestSpan || !depot_.has_allocated(length)) {
     return false;
   }
-  --obtained_spans_;
   if (!span_limit_.allows(depot_.span_superblocks() + length)) [[unlikely]] {
-    if (!span_limit_.add_refused()) {
-      return false;
+    if (span_limit_.add_refused()) {
+      decide_span_limit();
     }
-    decide_span_limit();
     if (!span_limit_.allows(depot_.span_superblocks() + length)) {
+      depot_.add_obtained(-static_cast<std::int64_t>(length));
       return false;
     }
   }
   if (!pool_->has_joined(depot_)) [[unlikely]] {
-    const Pool::Guard guard(*pool_);
-    pool_->join(depot_);
+    {
+      const Pool::Guard guard(*pool_);
+      pool_->join(depot_);
+    }
+    bias_depot();
   }
   depot_.push_span(span);
+  set_span_bounds();
   return true;
+}
+
+template <Configuration C>
+void Heap<C>::set_span_bounds() {
+  if (pool_->has_joined(depot_)) {
+    depot_.set_bounds(span_limit_.low(), span_limit_.superblocks());
+  }
+}
+
+template <Configuration C>
+void Heap<C>::bias_depot() {
+  if (!depot_.is_biased()) {
+    const Pool::Guard guard(*pool_);
+    pool_->bias(depot_);
+  }
 }
 
 // Decides anew how many spans the depot may hold. If it holds far more, all return to the region.
@@ -267,22 +305,29 @@ void Heap<C>::decide_span_limit() {
   }
   const std::size_t superblocks = depot_.span_superblocks();
   if (!span_limit_.allows(superblocks - superblocks / 5)) {
-    big_.give_spans(depot_.take_all_spans());
+    big_.give_spans(depot_.take_all_own_spans());
   }
+  set_span_bounds();
 }
 
-// Returns the spans in all depots to the region. Returns whether there were any.
+// Returns the spans in a depot, or in all depots, to the region. Returns whether there were any.
 template <Configuration C>
-bool Heap<C>::reclaim_spans() {
+bool Heap<C>::reclaim_spans(DepotRecord* only) {
+  const Pool::Guard guard(*pool_);
+  pool_->end_bias(depot_, only);
   Superblock* all = nullptr;
-  pool_->each_depot([&](DepotRecord& depot) {
-    for (Superblock* span = static_cast<Depot<C>&>(depot).take_all_spans(); span != nullptr;) {
+  pool_->each_depot([&](DepotRecord& record) {
+    auto& depot = static_cast<Depot<C>&>(record);
+    if ((only != nullptr && &record != only) || (&depot != &depot_ && !Pool::may_take_spans(depot))) {
+      return;
+    }
+    for (Superblock* span = depot.take_all_spans(); span != nullptr;) {
       Superblock* const next = std::exchange(span->next, all);
       all = span;
       span = next;
     }
   });
-  big_.give_spans(all);
+  big_.return_spans(all);
   return all != nullptr;
 }
 
@@ -366,7 +411,9 @@ void Heap<C>::empty_depot_of(DepotRecord& record) {
     return_list(list, superblocks, OwnedSuperblocks<C>::Returned::kForOwner);
   };
   depot.take_all_shared(return_all);
-  big_.give_spans(depot.take_all_spans());
+  if (depot.span_superblocks() != 0) {
+    reclaim_spans(&record);
+  }
   superblocks.freed_by_others().take_all(return_all);
 }
 
@@ -375,7 +422,7 @@ void Heap<C>::empty_depot() {
   for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
     empty_depot(class_number);
   }
-  big_.give_spans(depot_.take_all_spans());
+  big_.give_spans(depot_.take_all_own_spans());
 }
 template <Configuration C>
 void Heap<C>::empty_depot(std::size_t class_number) {

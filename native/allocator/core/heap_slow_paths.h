@@ -133,8 +133,17 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
 
 template <Configuration C>
 void* Heap<C>::allocate_span(std::size_t bytes) {
-  void* const freed = allocate_freed_span(bytes);
-  return freed != nullptr ? freed : allocate_span_in_region(bytes);
+  if (void* const freed = allocate_freed_span(bytes); freed != nullptr) {
+    return freed;
+  }
+  const std::size_t length = BigBlocks<C>::superblocks_for(bytes);
+  Superblock* span = nullptr;
+  if (!C::kSecure && is_threaded()) {
+    span = pop_span(length);
+  } else if (!C::kSecure) {
+    span = region().take_span(length);
+  }
+  return span != nullptr ? BigBlocks<C>::use_again(span, bytes) : allocate_span_in_region(bytes);
 }
 
 // Allocates a span where neither the depot has one of its length nor, in a process with one thread,
@@ -144,7 +153,7 @@ void* Heap<C>::allocate_span_in_region(std::size_t bytes) {
   // A depot without a span of this length returns all others if they are many: otherwise a program
   // with random lengths would hold many of each.
   Superblock* const others =
-      span_limit_.is_much(depot_.span_superblocks()) ? depot_.take_all_spans() : nullptr;
+      span_limit_.is_much(depot_.span_superblocks()) ? depot_.take_all_own_spans() : nullptr;
   const bool may_empty = may_empty_depots();
   auto result = big_.allocate_span(bytes, !may_empty, others);
   if (result.block == nullptr && may_empty) {
@@ -155,8 +164,9 @@ void* Heap<C>::allocate_span_in_region(std::size_t bytes) {
   cache_.update_region_bounds();
   if (result.block != nullptr) {
     zeroed_block_ = result.reads_zero ? result.block : nullptr;
-    ++obtained_spans_;
+    depot_.add_obtained(static_cast<std::int64_t>(BigBlocks<C>::superblocks_for(bytes)));
     span_limit_.add_taken();
+    set_span_bounds();
   }
   return result.block;
 }
@@ -306,7 +316,7 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
   }
   const std::size_t class_number = region().contains(address) ? class_of_tag(tag_of(*pool_, address)) : 0;
   if (class_number == 0) {
-    return big_.resize(address, bytes, mark.origin);
+    return resize_big(address, bytes, mark.origin);
   }
   if (!fits_in_place(kUsableBytes<C>[class_number], bytes)) {
     return nullptr;
@@ -315,6 +325,17 @@ void* Heap<C>::resize(void* address, std::size_t bytes) {
     pool_->hardening.write_mark(address, superblock_of(address)->size, bytes, mark.origin);
   }
   return address;
+}
+
+template <Configuration C>
+void* Heap<C>::resize_big(void* address, std::size_t bytes, Origin origin) {
+  const bool is_in_region = region().contains(address);
+  const std::int64_t before = is_in_region ? superblock_of(address)->length : 0;
+  void* const block = big_.resize(address, bytes, origin);
+  if (is_in_region && block != nullptr) {
+    depot_.add_obtained(superblock_of(block)->length - before);
+  }
+  return block;
 }
 
 template <Configuration C>

@@ -13,6 +13,7 @@
 #include "../platform/platform.h"
 #include "fault.h"
 #include "hardening.h"
+#include "inlining.h"
 #include "quarantine.h"
 #include "region.h"
 
@@ -51,8 +52,12 @@ class DepotRecord {
     return shared_bytes() + span_superblocks() * kSuperblockBytes +
            __atomic_load_n(freed_by_others_, __ATOMIC_RELAXED);
   }
+  // To whom the stacks of spans belong: see span_stacks.h.
+  enum class Bias : std::uint8_t { kShared, kBiased, kEnding };
   // Called by the heap's thread when it has used the depot: then it does not sleep.
   void count_move() { __atomic_store_n(&moves_, moves_ + 1, __ATOMIC_RELAXED); }
+  // Whether the stacks are biased towards the heap's thread.
+  [[nodiscard]] bool is_biased() const { return bias() == Bias::kBiased; }
 
  protected:
   // Called by the heap's thread: the bytes in the shared stacks.
@@ -60,14 +65,34 @@ class DepotRecord {
     __atomic_store_n(&pushed_bytes_, pushed_bytes_ + bytes, __ATOMIC_RELAXED);
   }
   // The same for the superblocks of spans. The heap's thread, too, takes all of them at once.
-  void add_pushed_spans(std::size_t superblocks) {
-    __atomic_store_n(&spans_pushed_, spans_pushed_ + superblocks, __ATOMIC_RELAXED);
+  void set_pushed_spans(std::size_t superblocks) {
+    __atomic_store_n(&spans_pushed_, superblocks, __ATOMIC_RELAXED);
   }
+  [[nodiscard]] std::size_t taken_spans() const { return __atomic_load_n(&spans_taken_, __ATOMIC_RELAXED); }
   void add_taken_spans(std::size_t superblocks) {
     __atomic_fetch_add(&spans_taken_, superblocks, __ATOMIC_RELEASE);
   }
   [[nodiscard]] std::size_t pushed_spans() const { return spans_pushed_; }
   void reset_counts() { pushed_bytes_ = taken_bytes_ = spans_pushed_ = spans_taken_ = 0; }
+  // Called by the heap's thread before and after it changes the stacks of spans: see span_stacks.h. Returns
+  // whether they are biased; if not, the change must be made by exchanges.
+  HEAPWRIGHT_INLINE bool begin_change() {
+    __atomic_store_n(&changing_, true, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);  // order_all_threads() makes it a fence between threads
+    return bias() == Bias::kBiased;
+  }
+  HEAPWRIGHT_INLINE void end_change() { __atomic_store_n(&changing_, false, __ATOMIC_RELEASE); }
+  void accept_end_of_bias() {
+    if (bias() == Bias::kEnding) {
+      set_bias(Bias::kShared);
+    }
+  }
+  [[nodiscard]] HEAPWRIGHT_INLINE Bias bias() const {
+    Bias bias{};
+    __atomic_load(&bias_, &bias, __ATOMIC_ACQUIRE);
+    return bias;
+  }
+  void set_bias(Bias bias) { __atomic_store(&bias_, &bias, __ATOMIC_RELEASE); }
   // Called by other threads.
   void add_taken(std::size_t bytes) { __atomic_fetch_add(&taken_bytes_, bytes, __ATOMIC_RELEASE); }
 
@@ -79,6 +104,8 @@ class DepotRecord {
   std::size_t spans_pushed_ = 0;
   std::size_t spans_taken_ = 0;
   std::uint32_t moves_ = 0;
+  Bias bias_ = Bias::kShared;
+  bool changing_ = false;  // whether the heap's thread changes the stacks of spans, if they are biased
   // The pool's lock guards these. The heap's thread, which alone writes `forks_`, may read it without.
   std::uint32_t moves_seen_ = 0;      // when a thread looked at it the last time
   std::uint32_t forks_ = 0;           // Pool::forks + 1 when it joined the list; 0: never
@@ -99,6 +126,7 @@ struct Pool {
   HeapRecord* records = nullptr;    // of heaps that started a superblock or sent blocks since the last fork
   DepotRecord* depots = nullptr;    // of heaps that have had a large depot, spans, or blocks freed by others
   FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
+  bool (*order_all_threads)() = platform::order_all_threads;  // tests replace it
   // Flushes the lists that ended threads have left (thread_heaps.h); nullptr: there are none.
   void (*flush_left_lists)() = nullptr;
 
@@ -157,6 +185,36 @@ struct Pool {
     }
   }
   [[nodiscard]] bool has_joined(const DepotRecord& depot) const { return depot.forks_ == forks + 1; }
+  // Lets a heap's thread use its depot's spans alone until another thread needs them, if no bias was
+  // ended lately. The caller is this thread and holds the lock.
+  void bias(DepotRecord& depot) {
+    const std::uint64_t now = region.settings.clock();
+    if (biases_paid_ms_ <= now + kSavedBiases * kBiasMs && platform::may_order_all_threads()) {
+      depot.set_bias(DepotRecord::Bias::kBiased);
+    }
+  }
+  // Ends the bias of all depots that have joined and have spans, but for `own`, or only that of `only`.
+  // The caller holds the lock, and may then take the spans where may_take_spans() returns true.
+  void end_bias(const DepotRecord& own, const DepotRecord* only) {
+    bool any = false;
+    each_depot([&](DepotRecord& depot) {
+      const bool wanted = &depot != &own && (only == nullptr || &depot == only);
+      if (wanted && depot.is_biased() && depot.span_superblocks() != 0) {
+        depot.set_bias(DepotRecord::Bias::kEnding);
+        any = true;
+      }
+    });
+    if (!any) {
+      return;
+    }
+    biases_paid_ms_ = std::max(biases_paid_ms_, region.settings.clock()) + kBiasMs;
+    if (order_all_threads()) {
+      each_depot([&](DepotRecord& depot) { depot.accept_end_of_bias(); });
+    }
+  }
+  static bool may_take_spans(const DepotRecord& depot) {
+    return depot.bias() == DepotRecord::Bias::kShared && !__atomic_load_n(&depot.changing_, __ATOMIC_ACQUIRE);
+  }
   // In the child of a fork: the heaps of other threads may have been sending, and now never end, or
   // changing their depots. What these hold is lost, like the blocks in their thread caches.
   void forget_other_heaps() {
@@ -232,7 +290,11 @@ struct Pool {
  private:
   static constexpr int kDepotsPerLook = 16;
   static constexpr std::size_t kDepotsBytes = std::size_t{4} << 20;
+  // Each end of a bias must be paid for by so much time. So many ends are saved up.
+  static constexpr std::uint64_t kBiasMs = 4;
+  static constexpr std::uint64_t kSavedBiases = 16;
   HeapRecord* next_record_ = nullptr;  // that next_record() has returned last
+  std::uint64_t biases_paid_ms_ = 0;   // when all ends of biases so far will be paid for
   DepotRecord* next_depot_ = nullptr;  // that find_idle_depot() looks at next; nullptr: the first
 };
 

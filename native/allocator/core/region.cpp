@@ -177,29 +177,41 @@ void Region::give_span(Superblock* span) {
   }
   set_kind(span, Kind::kFree);
   freed_spans_.put(span);
-  used_ -= span->length;
-  dirty_count_ += span->length;
+  move_to_dirty(span->length);
   purge_above_allowance();
+  set_span_bounds();
 }
 
 Superblock* Region::take_span(std::size_t count) {
   Superblock* const span = freed_spans_.take(count);
   if (span != nullptr) {
     clean_ = false;
-    used_ += count;
-    dirty_count_ -= count;
+    move_to_dirty(-count);
     peak_in_use_ = std::max(peak_in_use_, in_use());  // used and free memory together are as before
+    set_span_bounds();
   }
   return span;
 }
 
+// Lets the fast paths take spans until memory in use would exceed its peak, and keep them until free
+// memory would exceed the least allowance.
+void Region::set_span_bounds() {
+  const auto superblocks = static_cast<std::int64_t>(freed_spans_.superblocks());
+  const auto below_peak = static_cast<std::int64_t>(peak_in_use_ - in_use());
+  const auto room = static_cast<std::int64_t>(settings.keep_bytes / kSuperblockBytes - held_count());
+  const bool throttled = held_count() > allowance();
+  freed_spans_.set_bounds(superblocks - below_peak, superblocks + room, throttled ? kSpansPerClock - 1 : 0);
+}
+
 void Region::split_freed_spans() {
+  forget_span_bounds();
   used_ += freed_spans_.superblocks();
   dirty_count_ -= freed_spans_.superblocks();
   freed_spans_.take_all([this](Superblock* span) { make_free(span, span->length); });
 }
 
 void Region::purge_above_allowance() {
+  forget_span_bounds();
   const std::size_t allowed = allowance();
   const std::size_t held = held_count();
   if (held > allowed && may_purge()) {
@@ -208,6 +220,7 @@ void Region::purge_above_allowance() {
 }
 
 void Region::purge_above_peak() {
+  forget_span_bounds();
   peak_in_use_ = std::max(peak_in_use_, in_use());
   const std::size_t held = held_count();
   if (held <= allowance()) {
@@ -307,6 +320,7 @@ void Region::purge_around(Superblock* superblock) {
 }
 
 bool Region::purge_all() {
+  forget_span_bounds();
   split_freed_spans();
   const bool any = dirty_count_ > 0 || large.kept_bytes() > 0;
   while (dirty_count_ > 0) {

@@ -34,7 +34,7 @@
 // purged prematurely, the region purges nothing. So a program whose memory use goes up and down all
 // the time keeps its memory. At most ten seconds of run time are saved up for later purges.
 //
-// Lent spans. Heaps of a process with several threads keep freed spans (depot.h). Their memory is
+// Lent spans. Heaps of a process with several threads keep freed spans (span_stacks.h). Their memory is
 // free memory that the region cannot purge: it does not count as in use, and a heap that needs new
 // memory takes all of it back first, where memory in use and free memory would exceed the peak.
 //
@@ -106,6 +106,25 @@ class Region {
   void give_span(Superblock* span);
   // Takes a freed span of `count` superblocks; nullptr: there is none. The caller sets its kind.
   Superblock* take_span(std::size_t count);
+  // The same for frequent cases, without a look at memory in use: memory in use does not exceed its peak,
+  // and nothing is to be purged, or purging is throttled: then the clock is read for each eighth span.
+  // Otherwise they do nothing, and return false or nullptr.
+  HEAPWRIGHT_INLINE bool give_span_quickly(Superblock* span) {
+    const bool given = freed_spans_.put_quickly(span);
+    if (given) {
+      move_to_dirty(span->length);
+    }
+    return given;
+  }
+  HEAPWRIGHT_INLINE Superblock* take_span_quickly(std::size_t count) {
+    Superblock* const span = freed_spans_.take_quickly(count);
+    if (span != nullptr) {
+      move_to_dirty(-count);
+    }
+    return span;
+  }
+  // Call it after a change of `settings`.
+  void forget_span_bounds() { freed_spans_.set_bounds(INT64_MAX, -1, 0); }
   // Lengthens a span from `count` to `wanted` superblocks, if those behind it are free.
   bool grow(Superblock* first, std::size_t count, std::size_t wanted);
   // Whether the superblocks behind a span, up to `wanted` in all, are free and hold memory.
@@ -154,8 +173,8 @@ class Region {
   Settings settings;
   Large large;            // blocks with mappings of their own, in use or kept: memory like superblocks
   std::size_t heaps = 0;  // that have a thread; 0: the only heap. Atomic: no lock guards it
-  // Superblocks of freed spans that heaps keep (depot.h). Atomic, and approximate: each heap reports
-  // changes of 1 MiB; it can be below 0 for a moment. On a cache line of its own, because all
+  // Superblocks of freed spans that heaps keep (span_stacks.h). Atomic, and approximate: each heap reports
+  // a rise of 1 MiB, and a fall of at most 3 MiB; it can be below 0 for a moment. On a cache line of its own, because all
   // threads read its neighbours.
   struct alignas(64) Lent {
     std::int64_t superblocks = 0;
@@ -207,6 +226,7 @@ class Region {
 
  private:
   static constexpr std::size_t kMapStep = 64 * 1024;  // tags of 1 GiB
+  static constexpr std::uint32_t kSpansPerClock = 8;  // freed while purging is throttled
   static constexpr std::size_t kDirtyToSearch = 32;   // as many as `keep_bytes` may hold by default
 
   HEAPWRIGHT_COLD bool start();
@@ -238,6 +258,11 @@ class Region {
     return dirty_count_ + large.kept_bytes() / kSuperblockBytes;
   }
   [[nodiscard]] std::size_t allowance_at(std::size_t in_use) const;
+  void move_to_dirty(std::size_t superblocks) {
+    used_ -= superblocks;
+    dirty_count_ += superblocks;
+  }
+  void set_span_bounds();
   void make_free(Superblock* first, std::size_t count);
   HEAPWRIGHT_COLD void split_freed_spans();
   void purge(std::size_t count);  // so many superblocks of free memory, or all
@@ -257,8 +282,8 @@ class Region {
   List<Superblock> dirty_;     // free superblocks that hold memory, the latest first
   FreedSpans freed_spans_;
   std::size_t used_ = 0;         // superblocks
-  std::size_t dirty_count_ = 0;  // free superblocks that may hold memory, those of freed spans included
   std::size_t peak_in_use_ = 0;  // superblocks, and as many as large blocks would fill
+  std::size_t dirty_count_ = 0;  // free superblocks that may hold memory, those of freed spans included
   std::uint64_t started_ms_ = 0;
   PrematurePurges premature_;
   std::size_t purged_bytes_ = 0;

@@ -26,6 +26,9 @@ class SpanLimit {
   [[nodiscard]] bool is_much(std::size_t superblocks) const {
     return superblocks > std::max(kMin, share_ / 2);
   }
+  [[nodiscard]] std::size_t superblocks() const { return superblocks_; }
+  // The least that the depot has held lately: call after_pop() when it holds less.
+  [[nodiscard]] std::size_t low() const { return low_; }
   void reset() { *this = {}; }
   // The depot has refused a span. Returns whether it is time to decide anew.
   bool add_refused() {

@@ -126,10 +126,11 @@ inline Kind kind_of(const Superblock* superblock) {
   return kind;
 }
 
-// Returns whether a span begins at `address`, which lies in the superblock's memory.
+// Returns whether a span begins at `address`, which lies in the superblock's memory. The first superblock
+// of a chunk, which holds the descriptions, has no description itself.
 inline bool begins_span(const Superblock* superblock, const void* address) {
-  return index_in_chunk(superblock) != 0 && superblock->kind == Kind::kSpan &&
-         memory_of(superblock) == address;
+  const std::uintptr_t in_chunk = reinterpret_cast<std::uintptr_t>(address) % kChunkBytes;
+  return in_chunk % kSuperblockBytes == 0 && in_chunk != 0 && superblock->kind == Kind::kSpan;
 }
 
 // Tells a reader in another process how chunks and superblocks are described.

@@ -1,7 +1,9 @@
 // Defines the bodies of malloc, calloc, realloc and the aligned functions. A Library provides:
 //
 //     void* allocate(std::size_t)            fast; nullptr: call allocate_slow
-//     void* allocate_slow(std::size_t)       nullptr: out of memory; errno untouched
+//     void* allocate_second(std::size_t)     fast enough for frequent cases; nullptr: call allocate_rest
+//     void* allocate_rest(std::size_t)       nullptr: out of memory; errno untouched
+//     void* allocate_slow(std::size_t)       both
 //     void* allocate_aligned(std::size_t bytes, std::size_t alignment)
 //     void* allocate_zeroed(std::size_t)     slow
 //     void free(void*)                       errno untouched
@@ -32,9 +34,21 @@ inline void* out_of_memory() {
 }
 
 template <class Library>
-HEAPWRIGHT_COLD void* allocate_slow(Library& library, std::size_t bytes) {
-  void* const block = library.allocate_slow(bytes);
+[[gnu::noinline]] void* allocate_rest(Library& library, std::size_t bytes) {
+  void* const block = library.allocate_rest(bytes);
   return block != nullptr ? block : out_of_memory();
+}
+
+template <class Library>
+[[gnu::noinline]] void* allocate_second(Library& library, std::size_t bytes) {
+  void* const block = library.allocate_second(bytes);
+  return block != nullptr ? block : allocate_rest(library, bytes);
+}
+
+// Cold, so that the fast path saves no register for this call.
+template <class Library>
+HEAPWRIGHT_COLD void* allocate_slow(Library& library, std::size_t bytes) {
+  return allocate_second(library, bytes);
 }
 
 template <class Library>

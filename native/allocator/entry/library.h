@@ -47,12 +47,16 @@ class Library {
     return Heap<C>::fits_in_place(usable, bytes);
   }
 
+  // The second path of malloc: it calls nothing. nullptr: call allocate_rest().
+  HEAPWRIGHT_INLINE void* allocate_second(std::size_t bytes) {
+    return bytes > kLargestClassBytes ? own_heap().allocate_freed_span(bytes)
+                                      : fast().allocate_class_from_list(bytes);
+  }
   void* allocate_slow(std::size_t bytes) {
-    void* const found = bytes > kLargestClassBytes ? own_heap().allocate_freed_span(bytes)
-                                                   : fast().allocate_class_from_list(bytes);
-    if (found != nullptr) {
-      return found;
-    }
+    void* const found = allocate_second(bytes);
+    return found != nullptr ? found : allocate_rest(bytes);
+  }
+  [[gnu::noinline]] void* allocate_rest(std::size_t bytes) {
     return with_heap([=, this](Heap<C>& heap) {
       void* block = nullptr;
       if (C::kStartsSingleThreaded && pool_.threaded) {  // for the thread's heap this is the fast path
@@ -99,6 +103,7 @@ class Library {
   int set_option(int what, int value) {
     if (what == M_TRIM_THRESHOLD && value >= 0) {
       pool_.region.settings.keep_bytes = static_cast<std::size_t>(value);
+      pool_.region.forget_span_bounds();
     }
     return 1;
   }
@@ -126,6 +131,12 @@ class Library {
     }
     return ThreadHeaps<C>::current();
   }
+  // Takes some 10 ms as soon as there are threads: so ask before.
+  static void ask_to_order_threads() {
+    if constexpr (!C::kSecure) {
+      platform::may_order_all_threads();
+    }
+  }
   template <class F>
   auto with_heap(F f) {
     if (C::kStartsSingleThreaded && !pool_.threaded) {
@@ -150,9 +161,12 @@ class Library {
     if constexpr (C::kStartsSingleThreaded) {
       if (freed == FreeResult::kSlow) {  // first_heap_ has nothing once there are threads
         freed = heap.free(address, freed_as);
+        if (freed == FreeResult::kDone) {
+          return;
+        }
       }
     }
-    if (freed != FreeResult::kDone && !heap.finish_free_fast(freed, address)) {
+    if (!heap.finish_free_fast(freed, address)) {
       free_slow(freed, address, freed_as);
     }
   }
@@ -207,11 +221,15 @@ void Library<C>::start(const char* variable, const char* text) {
   settings.limit_bytes = options.limit;
   settings.keep_bytes = options.keep;
   settings.delay_ms = options.purge_delay;
+  pool_.region.forget_span_bounds();
   if (options.huge_pages != Options::Huge::kAuto) {
     settings.huge_pages = options.huge_pages == Options::Huge::kNever ? platform::HugePageMode::kNever
                                                                       : platform::HugePageMode::kAlways;
   }
   pool_.on_fault = report_fault;
+  if (pool_.threaded) {
+    ask_to_order_threads();
+  }
   threads_.register_handlers();
   if (options.cache_bytes_per_class != 0) {
     threads_.cache_bytes_per_class = options.cache_bytes_per_class;
@@ -253,6 +271,7 @@ constexpr HeapLayout Library<C>::layout(const HeapLayout* self) const {
 template <Configuration C>
 void Library<C>::become_threaded() {
   if (!pool_.threaded) {
+    ask_to_order_threads();
     Heap<C>::become_threaded(pool_);
     threads_.adopt_first_heap(first_heap_);
   }

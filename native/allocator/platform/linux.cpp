@@ -39,6 +39,9 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24  // Linux 5.18
 #endif
+// Of membarrier(2); the headers of older C libraries lack them.
+constexpr int kOrderThreads = 1 << 3;            // MEMBARRIER_CMD_PRIVATE_EXPEDITED, Linux 4.14
+constexpr int kRegisterToOrderThreads = 1 << 4;  // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
 constexpr std::size_t kMaxPages = 512;
 constexpr std::size_t kMaxBytes = 2 << 20U;               // at most kMaxPages of any kernel
 using PageStates = std::array<unsigned char, kMaxPages>;  // of mincore: bit 0 says whether it is in memory
@@ -75,16 +78,24 @@ bool discard(void* address, std::size_t bytes) {
   return true;
 }
 
+bool membarrier_unless_refused(int command) {
+  static constinit bool refused = false;
+  const KeepErrno keep;
+  if (!__atomic_load_n(&refused, __ATOMIC_RELAXED) && syscall(SYS_membarrier, command, 0, 0) != 0) {
+    __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
+  }
+  return !__atomic_load_n(&refused, __ATOMIC_RELAXED);
+}
+
 void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; }
 
 }  // namespace
 
-std::size_t page_size() {
-  static constinit std::size_t size = 0;  // two threads may both write it: the same value
-  if (size == 0) {
-    size = getauxval(AT_PAGESZ);
-  }
-  return size;
+constinit std::size_t known_page_size = 0;
+
+[[gnu::cold]] std::size_t ask_page_size() {
+  __atomic_store_n(&known_page_size, getauxval(AT_PAGESZ), __ATOMIC_RELAXED);
+  return known_page_size;
 }
 
 void* map(std::size_t bytes) {
@@ -212,6 +223,10 @@ std::uint64_t clock_ms() {
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000000;
 }
+
+bool order_all_threads() { return membarrier_unless_refused(kOrderThreads); }
+
+bool may_order_all_threads() { return membarrier_unless_refused(kRegisterToOrderThreads); }
 
 void random_bytes(void* to, std::size_t count) {
   const KeepErrno keep;

@@ -16,7 +16,12 @@ extern "C" __attribute__((weak)) char __libc_single_threaded;
 namespace heapwright::alloc::platform {
 
 // The run-time page size: 4 KiB here, 16 or 64 KiB on some ARM machines.
-std::size_t page_size();
+extern constinit std::size_t known_page_size;  // 0: nobody has asked yet
+std::size_t ask_page_size();
+inline std::size_t page_size() {
+  const std::size_t known = __atomic_load_n(&known_page_size, __ATOMIC_RELAXED);
+  return known != 0 ? known : ask_page_size();
+}
 
 // Maps readable, writable, zeroed pages anywhere; nullptr if there are none.
 void* map(std::size_t bytes);
@@ -57,6 +62,16 @@ std::size_t resident_pages(void* address, std::size_t bytes);
 std::uint64_t clock_ms();
 // CPU time of the calling thread in microseconds; 0 if the system does not tell.
 std::uint64_t cpu_us();
+
+// Orders memory accesses of all threads of the process: when it returns true, each other thread has
+// executed a full memory barrier since the call began. So a thread that only its compiler keeps from
+// reordering a store and a later load behaves towards the caller as if it had executed that barrier
+// between them. Call it only after may_order_all_threads() has returned true. Returns false if the
+// kernel refuses now: under a seccomp filter, for example.
+bool order_all_threads();
+// Asks the kernel to allow that, and returns whether it can (from Linux 4.14 on) and has never refused.
+// Children of a fork inherit it. If there are threads already, the first call takes some 10 ms.
+bool may_order_all_threads();
 
 // Fills memory with unpredictable bytes from the kernel. They are not AT_RANDOM's, which the stack
 // protector and the C library use. Where the kernel gives none (before Linux 3.17, under a seccomp

@@ -44,9 +44,6 @@ TEST_F(DepotSpansTest, TheFastPathTakesOnlyASpanOfTheLength) {
 
 // In all other cases the fast path changes nothing.
 TEST_F(DepotSpansTest, TheFastPathFreesOnlyWhatTheDepotTakes) {
-  void* const block = take(kSuperblockBytes);
-  EXPECT_FALSE(heap.finish_free_fast(FreeResult::kNoBatch, block)) << "the depot has not joined yet";
-  give(block);
   void* const again = take(kSuperblockBytes);
   EXPECT_FALSE(heap.finish_free_fast(FreeResult::kNoBatch, static_cast<char*>(again) + 64));
   EXPECT_TRUE(heap.finish_free_fast(FreeResult::kNoBatch, again));
@@ -188,6 +185,13 @@ TEST_F(DepotSpansTest, AThreadThatOnlyFreesKeepsNone) {
     ASSERT_TRUE(consumer.free_slow(block, fault));
   }
   EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(DepotSpansTest, ASpanThatHasGrownStays) {
+  void* const block = take(kSuperblockBytes);
+  ASSERT_EQ(heap.resize(block, 5 * kSuperblockBytes), block);
+  give(block);
+  EXPECT_EQ(used(), 5 * kSuperblockBytes) << "the region does not have it";
 }
 
 TEST_F(DepotSpansTest, ATrimOrTheEndOfTheThreadReturnsAll) {

@@ -33,7 +33,7 @@ class DepotTest : public ::testing::Test {
   std::size_t used = 0;
   Pool pool;
   OwnedSuperblocks<Usual> owned{pool, 0};
-  Depot<Usual> depot{owned};
+  Depot<Usual> depot{pool, owned};
 };
 
 TEST_F(DepotTest, AnEmptyDepotHasNoList) {
@@ -74,7 +74,7 @@ TEST_F(DepotTest, HalvingKeepsTheLatestLists) {
 TEST_F(DepotTest, ItTakesOverAnother) {
   const BlockChain one = list(5);
   depot.push(4, one);
-  Depot<Usual> heir{owned};
+  Depot<Usual> heir{pool, owned};
   heir.take_over(depot);
   EXPECT_EQ(depot.bytes(), 0U);
   EXPECT_EQ(depot.pop(4).first, nullptr);
@@ -85,7 +85,7 @@ TEST_F(DepotTest, ItTakesOverAnother) {
 
 TEST_F(DepotTest, AnIdleDepotIsOneThatHasMovedNoListSinceTheLastLook) {
   const std::size_t number = Classes::kCount - 1;
-  Depot<Usual> own{owned};
+  Depot<Usual> own{pool, owned};
   pool.join(own);
   pool.join(depot);
   EXPECT_EQ(pool.find_idle_depot(own, 1), nullptr);
@@ -129,7 +129,7 @@ TEST_F(DepotTest, CountedAgainItHasTheListsThatAreThere) {
     using Depot::add_pushed;
     using Depot::Depot;
   };
-  Inspected counted{owned};
+  Inspected counted{pool, owned};
   const std::size_t number = Classes::kCount - 1;
   counted.push(number, {list(1).first, Depot<Usual>::kPrivateBytes / Classes::bytes(number)}, true);
   counted.push(number, list(3), true);

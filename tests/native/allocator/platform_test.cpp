@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -74,6 +76,21 @@ TEST(Platform, ClearedMemoryReadsAsZeroAndUntouchedPagesStaySo) {
   EXPECT_TRUE(std::all_of(here, here + bytes, [](char c) { return c == 0; }));
   EXPECT_EQ(here[bytes], 1);
   EXPECT_TRUE(unmap(here, kPages * page));
+}
+
+TEST(Platform, OrdersThreadsIfTheKernelCan) {
+  errno = 77;
+  if (may_order_all_threads()) {
+    EXPECT_TRUE(order_all_threads());
+    const pid_t child = fork();
+    if (child == 0) {
+      _exit(order_all_threads() ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "children inherit it";
+  }
+  EXPECT_EQ(errno, 77);
 }
 
 TEST(Platform, FindsAVariableByItsWholeName) {

@@ -60,6 +60,75 @@ class RegionPurgeTest : public testing::Test {
   Region::Statistics before{};
 };
 
+// The fast paths of freed spans change memory as the others would, or nothing.
+TEST_F(RegionPurgeTest, FreedSpansMoveQuicklyWhileNothingIsPurgedAndThePeakStays) {
+  auto taken = take(2 * kKeep);
+  for (Superblock* const one : taken) {
+    one->length = 1;
+  }
+  EXPECT_FALSE(region.give_span_quickly(taken[0])) << "nothing is known yet";
+  EXPECT_EQ(taken[0]->kind, Kind::kSpan);
+  region.give_span(taken[0]);
+  for (std::size_t i = 1; i < kKeep; ++i) {
+    EXPECT_TRUE(region.give_span_quickly(taken[i])) << i;
+  }
+  EXPECT_EQ(dirty(), kKeep);
+  EXPECT_EQ(used(), kKeep);
+  EXPECT_FALSE(region.give_span_quickly(taken[kKeep])) << "the region purges now";
+  for (std::size_t i = 0; i < kKeep; ++i) {
+    EXPECT_EQ(region.take_span_quickly(1), taken[kKeep - 1 - i]) << i;
+  }
+  EXPECT_EQ(region.take_span_quickly(1), nullptr);
+  EXPECT_EQ(dirty(), 0U);
+  EXPECT_EQ(used(), 2 * kKeep);
+  region.give_span(taken[0]);
+  Superblock* const more = region.take(2);
+  EXPECT_FALSE(region.give_span_quickly(taken[1])) << "memory in use has changed";
+  region.give(more, 2);
+}
+
+TEST_F(RegionPurgeTest, WhilePurgingIsThrottledEachEighthFreedSpanReadsTheClock) {
+  std::vector<Superblock*> taken;
+  for (int round = 0; round < 2; ++round) {  // the first round's purges are premature
+    taken = take(4 * kKeep);
+    for (Superblock* const one : taken) {
+      one->length = 1;
+      region.give_span(one);
+    }
+  }
+  EXPECT_EQ(dirty(), 4 * kKeep);
+  for (Superblock*& one : taken) {
+    one = region.take_span(1);
+    one->kind = Kind::kSpan;
+  }
+  for (std::size_t i = 0; i < 2 * kKeep; ++i) {
+    region.give_span(taken[i]);
+  }
+  test::now_ms += 1'000'000;  // the premature purges are paid for
+  std::size_t quick = 0;
+  while (region.give_span_quickly(taken[2 * kKeep + quick])) {
+    ++quick;
+  }
+  EXPECT_EQ(quick, 7U);
+  region.give_span(taken[2 * kKeep + quick]);
+  EXPECT_LE(dirty(), kKeep);
+}
+
+TEST_F(RegionPurgeTest, ATakenSpanRaisesThePeakOfMemoryInUse) {
+  auto taken = take(4);
+  for (Superblock* const one : taken) {
+    one->length = 1;
+  }
+  region.give_span(taken[0]);
+  region.give_span(taken[1]);
+  region.large.allocate(2 * kSuperblockBytes, 1);
+  region.purge_above_peak();
+  EXPECT_EQ(region.take_span_quickly(1), nullptr) << "with the large block there are four superblocks in use";
+  region.give_span(region.take_span(1));
+  EXPECT_NE(region.take_span_quickly(1), nullptr);
+  EXPECT_EQ(region.take_span_quickly(1), nullptr);
+}
+
 TEST_F(RegionPurgeTest, NothingIsKeptBeyondTheRuleWithoutAClock) {
   const auto taken = take(1000);
   EXPECT_EQ(in_memory(taken), 1000 * kSuperblockBytes);
