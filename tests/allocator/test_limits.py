@@ -28,6 +28,11 @@ def test_a_large_block_grows_without_a_copy(allocator: Malloc, judge: Callable[[
     assert number(allocator, judge("limits"), "grow") < 3000
 
 
+def test_one_thread_does_not_need_membarrier(allocator: Malloc, judge: Callable[[str], Path]) -> None:
+    """A sandbox may end a process that calls it."""
+    assert number(allocator, judge("limits"), "confined") == 0
+
+
 def test_statistics_of_a_thread_that_is_to_be_cancelled(allocator: Malloc, judge: Callable[[str], Path]) -> None:
     done = allocator.run(judge("limits"), "cancelled")
     assert done.returncode == 0, done.stderr.decode()

@@ -2,17 +2,23 @@
  *
  *   refuse     KiB of resident memory that later, successful requests need more after 1,000 refused ones
  *   grow       number of page faults when realloc grows a block from 1 to 64 MiB and each step writes one byte
+ *   confined   allocates and frees large blocks under a filter that ends a process that calls membarrier: prints 0
  *   cancelled  malloc_stats in a thread with a pending cancellation: prints no number, the statistics go to stderr
  *
  * Status 3 and a line if a block has wrong contents. */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static int fail(const char* what) {
@@ -89,10 +95,32 @@ static int cancelled(void) {
   return result == NULL ? 0 : fail("malloc_stats is a cancellation point");
 }
 
+static int confined(void) {
+  struct sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) != 0) {
+    perror("seccomp");
+    return 3;
+  }
+  for (int i = 0; i < 10000; ++i) {
+    char* const block = malloc(100000);
+    block[0] = 1;
+    free(block);
+  }
+  puts("0");
+  return 0;
+}
+
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "refuse") == 0) return refuse();
   if (argc == 2 && strcmp(argv[1], "grow") == 0) return grow();
   if (argc == 2 && strcmp(argv[1], "cancelled") == 0) return cancelled();
-  dprintf(STDERR_FILENO, "usage: allocator_limits refuse|grow|cancelled\n");
+  if (argc == 2 && strcmp(argv[1], "confined") == 0) return confined();
+  dprintf(STDERR_FILENO, "usage: allocator_limits refuse|grow|cancelled|confined\n");
   return 2;
 }

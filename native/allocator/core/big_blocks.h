@@ -117,7 +117,8 @@ typename BigBlocks<C>::Allocated BigBlocks<C>::allocate_span(std::size_t bytes, 
 
 template <Configuration C>
 void* BigBlocks<C>::use_again(Superblock* span, std::size_t bytes) {
-  const std::size_t page = platform::known_page_size;  // the region asked before it made its first chunk
+  // The region asked before it made its first chunk.
+  const std::size_t page = __atomic_load_n(&platform::known_page_size, __ATOMIC_RELAXED);
   store_shared(span->size, static_cast<std::uint32_t>(span_size(bytes, page)));
   set_kind(span, Kind::kSpan);
   return memory_of(span);

@@ -124,7 +124,7 @@ class Depot : public SpanStacks {
   }
   // In the child of a fork: another thread may have been taking lists that it will not count.
   void count_again() {
-    reset_counts();
+    reset_bytes();
     for (std::size_t number = 1; number < Classes::kCount; ++number) {
       each_list(stacks_[Classes::kCount + number],
                 [&](BlockChain list) { add_pushed(list.count * Classes::bytes(number)); });

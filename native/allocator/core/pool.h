@@ -73,7 +73,8 @@ class DepotRecord {
     __atomic_fetch_add(&spans_taken_, superblocks, __ATOMIC_RELEASE);
   }
   [[nodiscard]] std::size_t pushed_spans() const { return spans_pushed_; }
-  void reset_counts() { pushed_bytes_ = taken_bytes_ = spans_pushed_ = spans_taken_ = 0; }
+  void reset_bytes() { pushed_bytes_ = taken_bytes_ = 0; }
+  void reset_spans() { spans_pushed_ = spans_taken_ = 0; }
   // Called by the heap's thread before and after it changes the stacks of spans: see span_stacks.h. Returns
   // whether they are biased; if not, the change must be made by exchanges.
   HEAPWRIGHT_INLINE bool begin_change() {

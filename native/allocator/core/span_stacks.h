@@ -171,7 +171,7 @@ class SpanStacks : public DepotRecord {
   // may have been taking spans that it will not count.
   void count_spans_again() {
     obtained_ -= static_cast<std::int64_t>(pushed_spans());
-    set_pushed_spans(0);
+    reset_spans();
     for (std::size_t length = 1; length <= kLongestSpan; ++length) {
       for (const Superblock* span = spans_[length]; span != nullptr; span = span->next) {
         set_pushed_spans(pushed_spans() + length);

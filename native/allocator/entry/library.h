@@ -271,9 +271,9 @@ constexpr HeapLayout Library<C>::layout(const HeapLayout* self) const {
 template <Configuration C>
 void Library<C>::become_threaded() {
   if (!pool_.threaded) {
-    ask_to_order_threads();
     Heap<C>::become_threaded(pool_);
     threads_.adopt_first_heap(first_heap_);
+    ask_to_order_threads();
   }
 }
 

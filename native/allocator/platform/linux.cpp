@@ -78,13 +78,16 @@ bool discard(void* address, std::size_t bytes) {
   return true;
 }
 
+constinit bool membarrier_registered = false;  // the kernel keeps that, in children of a fork too
+constinit bool membarrier_refused = false;
+
 bool membarrier_unless_refused(int command) {
-  static constinit bool refused = false;
   const KeepErrno keep;
-  if (!__atomic_load_n(&refused, __ATOMIC_RELAXED) && syscall(SYS_membarrier, command, 0, 0) != 0) {
-    __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
+  if (!__atomic_load_n(&membarrier_refused, __ATOMIC_RELAXED) &&
+      syscall(SYS_membarrier, command, 0, 0) != 0) {
+    __atomic_store_n(&membarrier_refused, true, __ATOMIC_RELAXED);
   }
-  return !__atomic_load_n(&refused, __ATOMIC_RELAXED);
+  return !__atomic_load_n(&membarrier_refused, __ATOMIC_RELAXED);
 }
 
 void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; }
@@ -226,7 +229,15 @@ std::uint64_t clock_ms() {
 
 bool order_all_threads() { return membarrier_unless_refused(kOrderThreads); }
 
-bool may_order_all_threads() { return membarrier_unless_refused(kRegisterToOrderThreads); }
+// Asks only once, because a seccomp filter may end a process that calls membarrier later.
+bool may_order_all_threads() {
+  if (!__atomic_load_n(&membarrier_registered, __ATOMIC_RELAXED)) {
+    const bool registered = membarrier_unless_refused(kRegisterToOrderThreads);
+    __atomic_store_n(&membarrier_registered, registered, __ATOMIC_RELAXED);
+    return registered;
+  }
+  return !__atomic_load_n(&membarrier_refused, __ATOMIC_RELAXED);
+}
 
 void random_bytes(void* to, std::size_t count) {
   const KeepErrno keep;

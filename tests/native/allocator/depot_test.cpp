@@ -139,6 +139,18 @@ TEST_F(DepotTest, CountedAgainItHasTheListsThatAreThere) {
   EXPECT_EQ(counted.shared_bytes(), 3 * Classes::bytes(number) + 4 * Classes::bytes(2));
 }
 
+TEST_F(DepotTest, CountedAgainItKeepsNoMoreSpansThanTheThreadHasAllocated) {
+  Depot<Usual> counted{pool, owned};
+  Superblock span{};
+  span.length = 1;
+  counted.add_obtained(1);
+  counted.push_span(&span);
+  EXPECT_EQ(counted.take_all_own_spans(), &span);
+  EXPECT_FALSE(counted.has_allocated(1));
+  counted.count_again();
+  EXPECT_FALSE(counted.has_allocated(1));
+}
+
 // Random pushes, pops and halvings against plain stacks.
 TEST_F(DepotTest, ItBehavesLikeStacksOfLists) {
   std::mt19937 random(7);
