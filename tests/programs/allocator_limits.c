@@ -108,9 +108,9 @@ static int confined(void) {
     return 3;
   }
   for (int i = 0; i < 10000; ++i) {
-    char* const block = malloc(100000);
+    volatile char* const block = malloc(100000);
     block[0] = 1;
-    free(block);
+    free((void*)block);
   }
   puts("0");
   return 0;

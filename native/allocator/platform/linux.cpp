@@ -39,9 +39,6 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24  // Linux 5.18
 #endif
-// Of membarrier(2); the headers of older C libraries lack them.
-constexpr int kOrderThreads = 1 << 3;            // MEMBARRIER_CMD_PRIVATE_EXPEDITED, Linux 4.14
-constexpr int kRegisterToOrderThreads = 1 << 4;  // MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
 constexpr std::size_t kMaxPages = 512;
 constexpr std::size_t kMaxBytes = 2 << 20U;               // at most kMaxPages of any kernel
 using PageStates = std::array<unsigned char, kMaxPages>;  // of mincore: bit 0 says whether it is in memory
@@ -76,18 +73,6 @@ bool discard(void* address, std::size_t bytes) {
     }
   }
   return true;
-}
-
-constinit bool membarrier_registered = false;  // the kernel keeps that, in children of a fork too
-constinit bool membarrier_refused = false;
-
-bool membarrier_unless_refused(int command) {
-  const KeepErrno keep;
-  if (!__atomic_load_n(&membarrier_refused, __ATOMIC_RELAXED) &&
-      syscall(SYS_membarrier, command, 0, 0) != 0) {
-    __atomic_store_n(&membarrier_refused, true, __ATOMIC_RELAXED);
-  }
-  return !__atomic_load_n(&membarrier_refused, __ATOMIC_RELAXED);
 }
 
 void* succeeded(void* result) { return result == MAP_FAILED ? nullptr : result; }
@@ -225,18 +210,6 @@ std::uint64_t clock_ms() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000000;
-}
-
-bool order_all_threads() { return membarrier_unless_refused(kOrderThreads); }
-
-// Asks only once, because a seccomp filter may end a process that calls membarrier later.
-bool may_order_all_threads() {
-  if (!__atomic_load_n(&membarrier_registered, __ATOMIC_RELAXED)) {
-    const bool registered = membarrier_unless_refused(kRegisterToOrderThreads);
-    __atomic_store_n(&membarrier_registered, registered, __ATOMIC_RELAXED);
-    return registered;
-  }
-  return !__atomic_load_n(&membarrier_refused, __ATOMIC_RELAXED);
 }
 
 void random_bytes(void* to, std::size_t count) {
