@@ -1,6 +1,7 @@
 #include "cut.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -174,7 +175,7 @@ void CutSource::after(const Event& event) {
     put(ticks, event.thread, end_);
   }
   thread.ticks_counted = thread.ticks_counted || event.kind == Kind::kTicks;
-  const auto waits = [this](const Thread& one) { return one.seen && !one.ended && !one.ticks_counted; };
+  const auto waits = [](const Thread& one) { return one.seen && !one.ended && !one.ticks_counted; };
   if (header_.sample == 0 || std::none_of(threads_.begin(), threads_.end(), waits)) {
     end(false);
   }
@@ -191,7 +192,7 @@ std::uint64_t CutSource::ticks_within(const Event& ticks, std::uint64_t since, s
   const double share =
       static_cast<double>(end - std::min(begin, end)) /
       static_cast<double>(std::max<std::uint64_t>(1, ticks.time - std::min(since, ticks.time)));
-  return static_cast<std::uint64_t>(static_cast<double>(ticks.value) * share + 0.5);
+  return static_cast<std::uint64_t>(std::llround(static_cast<double>(ticks.value) * share));
 }
 
 // with_source  the trace itself has ended
