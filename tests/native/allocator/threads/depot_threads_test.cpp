@@ -183,7 +183,7 @@ TEST(DepotThreads, OthersTakeTheSpansWhileItsThreadUsesThem) {
     others.emplace_back([&] {
       while (!stop) {
         {
-          const Pool::Guard guard(pool);
+          const std::lock_guard guard(pool.lock);
           biased += depot.is_biased() ? 1 : 0;
           pool.end_bias(of_others, nullptr);
           taken += Pool::may_take_spans(depot) ? take_out_all(depot.take_all_spans()) : 0;
@@ -205,7 +205,7 @@ TEST(DepotThreads, OthersTakeTheSpansWhileItsThreadUsesThem) {
       if (choice == 0) {
         take_out_all(depot.take_all_own_spans());
       } else if (choice == 1) {
-        const Pool::Guard guard(pool);
+        const std::lock_guard guard(pool.lock);
         pool.join(depot);
         pool.bias(depot);
       } else if (choice % 2 == 0) {
@@ -278,7 +278,7 @@ TEST(DepotThreads, NoSpanIsTakenWhileItsThreadChangesTheStacks) {
     while (!stop) {
       Superblock* found = nullptr;
       {
-        const Pool::Guard guard(pool);
+        const std::lock_guard guard(pool.lock);
         pool.end_bias(of_others, nullptr);
         found = Pool::may_take_spans(depot) ? depot.take_all_spans() : nullptr;
       }
@@ -293,7 +293,7 @@ TEST(DepotThreads, NoSpanIsTakenWhileItsThreadChangesTheStacks) {
   std::mt19937 random(3);  // NOLINT: the same sequence every time
   for (int step = 0; step < kSteps; ++step) {
     if (!depot.is_biased()) {
-      const Pool::Guard guard(pool);
+      const std::lock_guard guard(pool.lock);
       pool.bias(depot);
     }
     depot.set_bounds(0, 2);
