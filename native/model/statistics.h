@@ -112,11 +112,10 @@ class ResidentCurve {
   std::uint64_t waiting_ = 0;
 };
 
-// What an event of a sample stands for. In a complete trace it stands for itself.
+// How often an event of a sample counts. An event of a complete trace counts once.
 struct Multiplicity {
   std::uint64_t objects = 1;
-  std::uint64_t ticks =
-      objects;  // of a realloc: one that stands for several may stand for several of one object
+  std::uint64_t ticks = objects;  // fewer if objects are resized several times in one tick
   // Of a free, in ticks. Without it Statistics counts the ticks since the allocation.
   std::optional<std::uint64_t> lifetime = std::nullopt;
 };

@@ -74,9 +74,8 @@ class BasicRemoteQueue {
     seen_ms_ = 0;
   }
 
-  // Whether the number of free blocks of a queued superblock is nearly what an earlier call saw, a
-  // while ago. (It may have been used meanwhile, and freed again.) The caller holds the owner's lock.
-  // `now`: milliseconds.
+  // Whether an earlier call, at least kStillMs ago, saw nearly the same number of free blocks. (Blocks
+  // may have been allocated and freed in between.) The caller holds the owner's lock. `now`: milliseconds.
   bool is_still(const Superblock* superblock, std::uint64_t now) {
     const auto ms = static_cast<std::uint32_t>(now);
     const std::uint32_t moved = superblock->free_count > seen_free_ ? superblock->free_count - seen_free_

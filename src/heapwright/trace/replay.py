@@ -268,7 +268,7 @@ class ReplayRun:
 
 
 def effort(events: int) -> str:
-    """Returns what it takes to make a long trace ready for replays; empty for a short one.
+    """Returns a line on the time and disk space that replays of a long trace need; empty for a short one.
 
     Args:
         events: of the trace; of a sample those of the complete trace that it stands for.

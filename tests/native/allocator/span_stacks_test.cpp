@@ -174,7 +174,7 @@ TEST_F(SpanStacksTest, SpansOfAThreadThatIsChangingTheStacksStay) {
   EXPECT_EQ(barriers, 1);
 }
 
-// A filter of system calls may refuse later what the kernel allowed first.
+// A seccomp filter that is installed later may refuse membarrier.
 TEST_F(SpanStacksTest, WithoutABarrierTheThreadItselfEndsTheBias) {
   stacks.push_quickly(&spans[0]);
   barrier_works = false;

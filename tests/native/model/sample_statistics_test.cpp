@@ -112,7 +112,7 @@ TEST(SampleStatistics, TicksOfShortThreadsCountOnce) {
   }
 }
 
-// One object stands for 2^40 others: the time depends on the sample, not on what it stands for.
+// One object stands for 2^40 objects. The time depends only on the sample.
 TEST(SampleStatistics, TakesNoTimeForObjectsThatAreNotThere) {
   trace::Header header;
   header.sample = trace::Header::kMaxSample;
