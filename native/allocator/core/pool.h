@@ -54,7 +54,8 @@ class DepotRecord {
   }
   // To whom the stacks of spans belong: see span_stacks.h.
   enum class Bias : std::uint8_t { kShared, kBiased, kEnding };
-  // Called by the heap's thread when it has used the depot: then it does not sleep.
+  // Called by the heap's thread when it has used the depot: then it does not sleep. The fast paths of
+  // span_stacks.h do not call it, so a thread that frees few spans can seem idle.
   void count_move() { __atomic_store_n(&moves_, moves_ + 1, __ATOMIC_RELAXED); }
   // Whether the stacks are biased towards the heap's thread.
   [[nodiscard]] bool is_biased() const { return bias() == Bias::kBiased; }
