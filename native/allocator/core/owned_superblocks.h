@@ -264,6 +264,7 @@ void OwnedSuperblocks<C>::on_thread_exit() {
       disown(superblock);
     }
   }
+  queues_.purger().purge_waiting();
 }
 
 template <Configuration C>

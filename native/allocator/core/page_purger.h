@@ -3,9 +3,15 @@
 //
 // After a peak of memory use, the surviving blocks are spread thinly: a tenth of the blocks can pin
 // every superblock. When three quarters of a superblock's blocks have become free, and again at
-// seven eighths, the purger returns its wholly free pages to the kernel. Two conditions must hold:
-// the heap's free blocks hold more memory than its share of what free superblocks may hold, and the
-// region's budget for premature purges is not spent (region.h).
+// seven eighths, the superblock begins to wait. A heap has room for kMaxWaiting of them; when another
+// one comes, the purger returns the wholly free pages of the oldest to the kernel. Two conditions must
+// hold: the heap's free blocks hold more memory than its share of what free superblocks may hold, and
+// the region's budget for premature purges is not spent (region.h).
+//
+// They wait because most superblocks that become three quarters free become wholly free soon after, in
+// a program that frees blocks in the order of their allocation. The region then gets them whole; pages
+// that were purged one by one before would have cost system calls under the pool's lock
+// (docs/design-notes/reaper.md has figures).
 //
 // A purged page reads as zero, so links on it are lost. Blocks that touch a purged page therefore
 // leave the superblock's free list. The bits in `purged_pages` are enough to find them again:
@@ -38,22 +44,42 @@ class PagePurger {
   void add_idle(std::size_t bytes) { store_shared(idle_bytes_, idle_bytes_ + bytes); }
   void remove_idle(std::size_t bytes) { store_shared(idle_bytes_, idle_bytes_ - bytes); }
 
-  // Purges if it is worthwhile, after a superblock's number of free blocks has risen from `before`.
-  void maybe_purge(Superblock* superblock, std::uint32_t before) {
-    const std::size_t heaps = pool_->heaps();
-    if (superblock->size < kMinPurgedBytes || idle_bytes_ <= pool_->region.settings.keep_bytes / heaps) {
+  // Must be called after a superblock's number of free blocks has risen from `before`. The superblock
+  // begins to wait if it has become free enough; the one that has waited longest is purged if there is
+  // no more room.
+  void after_frees(Superblock* superblock, std::uint32_t before) {
+    if (superblock->size < kMinPurgedBytes || superblock->current ||
+        idle_bytes_ <= pool_->region.settings.keep_bytes / pool_->heaps()) {
       return;
     }
     const std::uint32_t now = superblock->free_count;
     const std::uint32_t all = superblock->carved;
     const bool crossed =
         (before * 4 < all * 3 && now * 4 >= all * 3) || (before * 8 < all * 7 && now * 8 >= all * 7);
-    if (!crossed) {
+    if (!crossed || waits(superblock)) {
       return;
     }
-    const Pool::Guard guard(*pool_);
-    if (idle_bytes_ > pool_->region.allowance() * kSuperblockBytes / heaps && pool_->region.may_purge()) {
-      purge(superblock);
+    if (waiting_count_ == kMaxWaiting) {
+      Superblock* const oldest = waiting_[0];
+      forget(oldest);
+      purge_if_worthwhile(oldest);
+    }
+    waiting_[waiting_count_++] = superblock;
+  }
+  // Must be called before a superblock becomes current or leaves its queue: it does not wait any more.
+  void forget(const Superblock* superblock) {
+    const auto end = waiting_.begin() + waiting_count_;
+    if (const auto found = std::find(waiting_.begin(), end, superblock); found != end) {
+      std::copy(found + 1, end, found);
+      --waiting_count_;
+    }
+  }
+  // Forgets everything: another purger has taken it over.
+  void clear() { idle_bytes_ = waiting_count_ = 0; }
+  // Called when no superblock should wait any longer: the heap's thread ends.
+  void purge_waiting() {
+    while (waiting_count_ > 0) {
+      purge_if_worthwhile(waiting_[--waiting_count_]);
     }
   }
   // Purges every wholly free page of a superblock. The caller holds the pool's lock.
@@ -63,6 +89,19 @@ class PagePurger {
   void reuse(Superblock* superblock) const;
 
  private:
+  static constexpr std::size_t kMaxWaiting = 16;
+
+  [[nodiscard]] bool waits(const Superblock* superblock) const {
+    const auto end = waiting_.begin() + waiting_count_;
+    return std::find(waiting_.begin(), end, superblock) != end;
+  }
+  void purge_if_worthwhile(Superblock* superblock) const {
+    const Pool::Guard guard(*pool_);
+    const std::size_t share = pool_->region.allowance() * kSuperblockBytes / pool_->heaps();
+    if (idle_bytes_ > share && pool_->region.may_purge()) {
+      purge(superblock);
+    }
+  }
   static std::size_t page_bytes() { return std::max(platform::page_size(), kSuperblockBytes / 16); }
   // The bits of the pages that a block touches, which begins at offset `begin` of its superblock.
   static std::uint32_t pages_of(std::size_t begin, std::size_t size) {
@@ -75,6 +114,9 @@ class PagePurger {
   [[nodiscard]] std::uint32_t wholly_free_pages(const Superblock* superblock) const;
 
   std::size_t idle_bytes_ = 0;
+  // Superblocks of this heap's queues that wait, the oldest first. None of them is current.
+  std::array<Superblock*, kMaxWaiting> waiting_{};
+  std::size_t waiting_count_ = 0;
   Pool* pool_;
 };
 

@@ -44,7 +44,7 @@ Block* OwnedSuperblocks<C>::return_blocks(BlockChain list, Returned how) {
         continue;
       }
       queues_.set_free_count(superblock, count);
-      queues_.purger().maybe_purge(superblock, count - 1);
+      queues_.purger().after_frees(superblock, count - 1);
       block = next;
     } else {
       block = return_run(superblock, block, remote, for_owner);
@@ -183,7 +183,7 @@ Block* OwnedSuperblocks<C>::return_run(Superblock* superblock, Block* block, Blo
     pool_->report(first, Fault::kDoubleFree);
   }
   if (requeue_or_release(superblock)) {
-    queues_.purger().maybe_purge(superblock, before);
+    queues_.purger().after_frees(superblock, before);
   }
   return block;
 }

@@ -25,7 +25,10 @@ class SuperblockQueues {
   [[nodiscard]] Superblock* first(std::size_t class_number) const { return queues_[class_number].first; }
   [[nodiscard]] Superblock* last(std::size_t class_number) const { return queues_[class_number].last; }
   void push_front(Superblock* superblock) { queues_[superblock->size_class].push_front(superblock); }
-  void remove(Superblock* superblock) { queues_[superblock->size_class].remove(superblock); }
+  void remove(Superblock* superblock) {
+    purger_.forget(superblock);
+    queues_[superblock->size_class].remove(superblock);
+  }
   // Calls f(superblock) for each queued superblock; f may remove that one.
   template <class F>
   void each(F f) {
@@ -44,6 +47,7 @@ class SuperblockQueues {
   // superblock: without the lock as a hint, with it as the truth.
   [[nodiscard]] Superblock* current(std::size_t class_number) const { return current_[class_number]; }
   void make_current(Superblock* superblock) {
+    purger_.forget(superblock);
     purger_.remove_idle(free_bytes(superblock));
     store_shared(superblock->current, true);
     current_[superblock->size_class] = superblock;
@@ -79,7 +83,7 @@ class SuperblockQueues {
     purger_ = other.purger_;
     other.queues_ = {};
     other.current_ = {};
-    other.purger_.remove_idle(other.purger_.idle_bytes());
+    other.purger_.clear();
   }
 
  private:

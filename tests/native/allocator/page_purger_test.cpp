@@ -136,24 +136,77 @@ TEST_F(PagePurgerTest, ReuseFindsEveryBlockAgain) {
   }
 }
 
-TEST_F(PagePurgerTest, ItPurgesAtThreeQuartersAndAtSevenEighths) {
+TEST_F(PagePurgerTest, ASuperblockWaitsFromThreeQuartersOnAndAgainFromSevenEighths) {
   if (pages_are_larger()) {
     GTEST_SKIP() << "its pages are of 4 KiB";
   }
   begin(1024);
   purger.add_idle(100 * kSuperblockBytes);
   free(0, 47);
-  purger.maybe_purge(superblock, 40);
+  purger.after_frees(superblock, 40);
+  purger.purge_waiting();
   EXPECT_EQ(superblock->purged_pages, 0);
   free(47, 48);
-  purger.maybe_purge(superblock, 47);
+  purger.after_frees(superblock, 47);
+  EXPECT_EQ(superblock->purged_pages, 0) << "it waits";
+  purger.purge_waiting();
   EXPECT_EQ(superblock->purged_pages, 0xfff);
   free(48, 52);
-  purger.maybe_purge(superblock, 48);
+  purger.after_frees(superblock, 48);
+  purger.purge_waiting();
   EXPECT_EQ(superblock->purged_pages, 0xfff) << "no threshold between";
   free(52, 56);
-  purger.maybe_purge(superblock, 52);
+  purger.after_frees(superblock, 52);
+  purger.purge_waiting();
   EXPECT_EQ(superblock->purged_pages, 0x3fff);
+}
+
+TEST_F(PagePurgerTest, TheSeventeenthSuperblockEndsTheWaitOfTheFirst) {
+  purger.add_idle(100 * kSuperblockBytes);
+  std::vector<Superblock*> waiting;
+  const auto add = [&] {
+    begin(1024);
+    free(0, 48);
+    purger.after_frees(superblock, 47);
+    free(48, 56);
+    purger.after_frees(superblock, 55);  // it waits already: not twice
+    waiting.push_back(superblock);
+  };
+  const auto purged = [&] {
+    return std::ranges::count_if(waiting, [](const Superblock* one) { return one->purged_pages != 0; });
+  };
+  for (int i = 0; i < 16; ++i) {
+    add();
+  }
+  EXPECT_EQ(purged(), 0);
+  add();
+  EXPECT_EQ(purged(), 1);
+  EXPECT_NE(waiting.front()->purged_pages, 0);
+}
+
+TEST_F(PagePurgerTest, AForgottenSuperblockIsNotPurged) {
+  purger.add_idle(100 * kSuperblockBytes);
+  begin(1024);
+  free(0, 48);
+  purger.after_frees(superblock, 47);
+  const Superblock* const forgotten = superblock;
+  begin(1024);
+  free(0, 48);
+  purger.after_frees(superblock, 47);
+  purger.forget(forgotten);
+  purger.purge_waiting();
+  EXPECT_EQ(forgotten->purged_pages, 0);
+  EXPECT_NE(superblock->purged_pages, 0);
+}
+
+TEST_F(PagePurgerTest, ACurrentSuperblockDoesNotWait) {
+  purger.add_idle(100 * kSuperblockBytes);
+  begin(1024);
+  superblock->current = true;
+  free(0, 48);
+  purger.after_frees(superblock, 47);
+  purger.purge_waiting();
+  EXPECT_EQ(superblock->purged_pages, 0);
 }
 
 TEST_F(PagePurgerTest, LittleIdleMemoryIsKept) {
@@ -161,7 +214,19 @@ TEST_F(PagePurgerTest, LittleIdleMemoryIsKept) {
   pool.region.settings.keep_bytes = 1 << 20;
   purger.add_idle(1 << 20);
   free(0, 48);
-  purger.maybe_purge(superblock, 47);
+  purger.after_frees(superblock, 47);
+  purger.add_idle(100 * kSuperblockBytes);  // too late
+  purger.purge_waiting();
+  EXPECT_EQ(superblock->purged_pages, 0);
+}
+
+TEST_F(PagePurgerTest, MemoryIsKeptIfItIsLittleAtTheEndOfTheWait) {
+  begin(1024);
+  purger.add_idle(100 * kSuperblockBytes);
+  free(0, 48);
+  purger.after_frees(superblock, 47);
+  purger.remove_idle(100 * kSuperblockBytes);
+  purger.purge_waiting();
   EXPECT_EQ(superblock->purged_pages, 0);
 }
 
@@ -169,7 +234,8 @@ TEST_F(PagePurgerTest, SmallBlocksAreLeftAlone) {
   begin(128);
   purger.add_idle(100 * kSuperblockBytes);
   free(0, 384);
-  purger.maybe_purge(superblock, 383);
+  purger.after_frees(superblock, 383);
+  purger.purge_waiting();
   EXPECT_EQ(superblock->purged_pages, 0);
 }
 
