@@ -103,7 +103,10 @@ class OwnedSuperblocks {
   constexpr FreedByOthers<C>& freed_by_others() { return freed_by_others_; }
   [[nodiscard]] constexpr const FreedByOthers<C>& freed_by_others() const { return freed_by_others_; }
   // Declares that this heap's thread exists in this process since its last fork.
-  void keep_in_child() { forks_ = pool_->forks; }
+  void keep_in_child() {
+    forks_ = pool_->forks;
+    looked_at_ = nullptr;
+  }
   [[nodiscard]] Pool& pool() const { return *pool_; }
   [[nodiscard]] const PagePurger<C>& purger() const { return queues_.purger(); }
 
@@ -187,6 +190,7 @@ class OwnedSuperblocks {
   // for ever.
   std::uint32_t forks_ = 0;
   HeapRecord record_;
+  const HeapRecord* looked_at_ = nullptr;  // the last in take_from_another_heap()
   Pool* pool_;
   SuperblockQueues<C> queues_;
   std::size_t used_up_ = 0;                       // superblocks, see used_up()

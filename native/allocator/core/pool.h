@@ -221,7 +221,7 @@ struct Pool {
   // changing their depots. What these hold is lost, like the blocks in their thread caches.
   void forget_other_heaps() {
     ++forks;
-    records = next_record_ = nullptr;
+    records = nullptr;
     depots = next_depot_ = nullptr;
     region.lent = {};
   }
@@ -230,14 +230,14 @@ struct Pool {
   void join(HeapRecord& record, void* superblocks) {
     if (record.forks != forks + 1) {
       record = {superblocks, false, forks + 1, records};
-      records = &record;
+      __atomic_store_n(&records, &record, __ATOMIC_RELEASE);
     }
   }
-  // Returns the next record each time, and after the last one the first; nullptr: there is none. The
-  // caller holds the lock.
-  HeapRecord* next_record() {
-    next_record_ = next_record_ != nullptr && next_record_->next != nullptr ? next_record_->next : records;
-    return next_record_;
+  // The record behind one of the list; behind the last, or for nullptr, the first. nullptr: there is
+  // none. Needs no lock: a record in the list keeps its place.
+  [[nodiscard]] const HeapRecord* next_record(const HeapRecord* record) const {
+    return record != nullptr && record->next != nullptr ? record->next
+                                                        : __atomic_load_n(&records, __ATOMIC_ACQUIRE);
   }
 
   // Returns to the kernel the address space that is free at the end of the region, unless a thread
@@ -295,7 +295,6 @@ struct Pool {
   // Each end of a bias must be paid for by so much time. So many ends are saved up.
   static constexpr std::uint64_t kBiasMs = 4;
   static constexpr std::uint64_t kSavedBiases = 16;
-  HeapRecord* next_record_ = nullptr;  // that next_record() has returned last
   std::uint64_t biases_paid_ms_ = 0;   // when all ends of biases so far will be paid for
   DepotRecord* next_depot_ = nullptr;  // that find_idle_depot() looks at next; nullptr: the first
 };

@@ -17,7 +17,6 @@
 // meanwhile, as for every new owner. If another thread forks in between, it is lost in the child.
 #pragma once
 
-#include <array>
 #include <cstddef>
 
 #include "superblock_owner.h"
@@ -29,26 +28,18 @@ namespace heapwright::alloc {
 template <Configuration C>
 Superblock* OwnedSuperblocks<C>::take_from_another_heap(std::size_t class_number) {
   const std::uint64_t now = pool_->region.settings.clock();
-  std::array<OwnedSuperblocks*, kHeapsPerLook> others{};
-  std::size_t count = 0;
-  {
-    const Pool::Guard guard(*pool_);
-    const HeapRecord* first = nullptr;
-    for (std::size_t i = 0; i < kHeapsPerLook; ++i) {
-      const HeapRecord* const record = pool_->next_record();
-      if (record == nullptr || record == first) {
-        break;
-      }
-      first = first == nullptr ? record : first;
-      auto* const other = static_cast<OwnedSuperblocks*>(record->superblocks);
-      if (other != this && other->purger().idle_bytes() >= kSuperblockBytes) {
-        others[count++] = other;
-      }
+  const HeapRecord* first = nullptr;
+  for (std::size_t i = 0; i < kHeapsPerLook; ++i) {
+    looked_at_ = pool_->next_record(looked_at_);
+    if (looked_at_ == nullptr || looked_at_ == first) {
+      break;
     }
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    if (Superblock* const superblock = others[i]->give_away(class_number, now); superblock != nullptr) {
-      return superblock;
+    first = first == nullptr ? looked_at_ : first;
+    auto* const other = static_cast<OwnedSuperblocks*>(looked_at_->superblocks);
+    if (other != this && other->purger().idle_bytes() >= kSuperblockBytes) {
+      if (Superblock* const superblock = other->give_away(class_number, now); superblock != nullptr) {
+        return superblock;
+      }
     }
   }
   return nullptr;
