@@ -15,7 +15,8 @@
 // problem).
 //
 // A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold
-// some 4 MiB, and other threads empty them together with the depot. They are open only while the
+// some 4 MiB, and other threads empty them together with the depot. If a heap lacks blocks of a class
+// that its full lists have refused, they may hold more for the purge delay. They are open only while the
 // heap's thread runs and has needed such blocks (those of the heap that ending threads share: from
 // then on). The thread closes its lists before it empties them for the last time; a thread that
 // adds a block reads afterwards whether they are open. All four accesses are sequentially
@@ -28,6 +29,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "carving.h"
 
@@ -42,19 +44,41 @@ class FreedByOthers {
   // The heap's thread expects blocks.
   void open(const Pool& pool) { __atomic_store_n(&open_, pool.forks + 1, __ATOMIC_SEQ_CST); }
   // From now on no thread adds a block and leaves it here.
-  void close() { __atomic_store_n(&open_, 0, __ATOMIC_SEQ_CST); }
+  void close() {
+    __atomic_store_n(&open_, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&raised_bytes_, 0, __ATOMIC_RELAXED);
+  }
   [[nodiscard]] bool is_open(const Pool& pool) const {
     return __atomic_load_n(&open_, __ATOMIC_SEQ_CST) == pool.forks + 1;
   }
 
-  // The bytes that the lists of one heap may hold.
-  static std::size_t limit(const Pool& pool) { return std::min(kAllBytes / pool.heaps(), kMaxBytes); }
+  // The bytes that the lists may hold, and how many that is as a rule.
+  static std::size_t usual_limit(const Pool& pool) { return std::min(kAllBytes / pool.heaps(), kMaxBytes); }
+  [[nodiscard]] std::size_t limit(const Pool& pool) const {
+    return std::max(usual_limit(pool), __atomic_load_n(&raised_bytes_, __ATOMIC_RELAXED));
+  }
+  // Must be called by the heap's thread when it lacks blocks of a class and its list is empty.
+  void after_miss(const Pool& pool, std::size_t number) {
+    bool& refused = refused_[number - kFirstClass];
+    if (__atomic_load_n(&refused, __ATOMIC_RELAXED)) {
+      __atomic_store_n(&refused, false, __ATOMIC_RELAXED);
+      raised_until_ms_ = pool.region.settings.clock() + pool.region.settings.delay_ms;
+      const std::size_t raised = std::min(kMaxRaisedBytes, kAllRaisedBytes / pool.heaps());
+      __atomic_store_n(&raised_bytes_, raised, __ATOMIC_RELAXED);
+    } else if (raised_bytes_ != 0 && pool.region.settings.clock() >= raised_until_ms_) {
+      __atomic_store_n(&raised_bytes_, 0, __ATOMIC_RELAXED);
+    }
+  }
   // Any thread: adds a block of class `number`. Returns false if the lists are full; each thread
   // that adds at the same moment may exceed the limit by a block. Afterwards the caller takes all
   // lists if they are not open any more.
   bool add(const Pool& pool, std::size_t number, Block* block) {
     const std::size_t size = Classes::bytes(number);
     if (__atomic_load_n(&bytes_, __ATOMIC_RELAXED) + size > limit(pool)) {
+      bool& refused = refused_[number - kFirstClass];
+      if (!__atomic_load_n(&refused, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
+      }
       return false;
     }
     __atomic_add_fetch(&bytes_, size, __ATOMIC_RELAXED);
@@ -70,6 +94,23 @@ class FreedByOthers {
     const BlockChain taken = unpack(__atomic_exchange_n(&word, 0, __ATOMIC_SEQ_CST));
     __atomic_sub_fetch(&bytes_, taken.count * Classes::bytes(number), __ATOMIC_RELAXED);
     return taken;
+  }
+  // The heap's thread: takes all blocks of a class because it needs them.
+  BlockChain take_for_use(std::size_t number) {
+    used_[number - kFirstClass] = true;
+    return take(number);
+  }
+  // The heap's thread: takes the lists of all classes that it has not needed since the last call, and
+  // calls f(list) for each.
+  template <class F>
+  void take_unused(F f) {
+    for (std::size_t number = kFirstClass; number < Classes::kCount; ++number) {
+      if (!std::exchange(used_[number - kFirstClass], false)) {
+        if (const BlockChain list = take(number); list.first != nullptr) {
+          f(list);
+        }
+      }
+    }
   }
   // Any thread: takes all lists, and calls f(list) for each.
   template <class F>
@@ -112,6 +153,8 @@ class FreedByOthers {
  private:
   static constexpr std::size_t kAllBytes = 4 * 1024 * 1024;  // of all heaps
   static constexpr std::size_t kMaxBytes = 2 * 1024 * 1024;  // of one heap
+  static constexpr std::size_t kMaxRaisedBytes = 16 * 1024 * 1024;
+  static constexpr std::size_t kAllRaisedBytes = 64 * 1024 * 1024;
 
   // Adds linked blocks, from `list.first` to `last`.
   void push(std::size_t number, BlockChain list, Block* last) {
@@ -137,6 +180,11 @@ class FreedByOthers {
   alignas(64) std::array<std::uint64_t, Classes::kCount - kFirstClass> words_{};
   std::size_t bytes_ = 0;   // of all lists, and of blocks that are about to be added
   std::uint32_t open_ = 0;  // Pool::forks + 1 while the lists are open
+  // For each class: whether a block was refused since the heap's thread last lacked one.
+  std::array<bool, Classes::kCount - kFirstClass> refused_{};
+  std::array<bool, Classes::kCount - kFirstClass> used_{};  // see take_unused()
+  std::size_t raised_bytes_ = 0;       // the limit, if it is larger than usual; only the heap's thread writes
+  std::uint64_t raised_until_ms_ = 0;  // when it may fall; only the heap's thread uses it
 };
 
 }  // namespace heapwright::alloc

@@ -109,15 +109,18 @@ template <Configuration C>
 bool Heap<C>::take_freed_by_others(std::size_t class_number) {
   FreedByOthers<C>& freed = owned_.freed_by_others();
   depot_.count_move();
-  BlockChain list = check_list<C>(*pool_, freed.take(class_number));
+  BlockChain list = check_list<C>(*pool_, freed.take_for_use(class_number));
   if (list.first == nullptr) {
     if (!freed.is_open(*pool_)) {
       const Pool::Guard guard(*pool_);
       freed.open(*pool_);
       pool_->join(depot_);
-    } else if (++refills_without_ % kMissesPerLook == 0 &&
-               freed.bytes() > FreedByOthers<C>::limit(*pool_) / 2) {  // of classes that are not needed
-      freed.take_all([this](BlockChain other) { return_list(other); });
+      return false;
+    }
+    freed.after_miss(*pool_, class_number);
+    if (++refills_without_ % kMissesPerLook == 0 &&
+        freed.bytes() > FreedByOthers<C>::usual_limit(*pool_) / 2) {
+      freed.take_unused([this](BlockChain other) { return_list(other); });
     }
     return false;
   }

@@ -11,7 +11,7 @@
 // They wait because most superblocks that become three quarters free become wholly free soon after, in
 // a program that frees blocks in the order of their allocation. The region then gets them whole; pages
 // that were purged one by one before would have cost system calls under the pool's lock
-// (docs/design-notes/reaper.md has figures).
+// (docs/design-notes/handovers.md has figures).
 //
 // A purged page reads as zero, so links on it are lost. Blocks that touch a purged page therefore
 // leave the superblock's free list. The bits in `purged_pages` are enough to find them again:

@@ -72,6 +72,58 @@ TEST_F(FreedByOthersTest, AllHeapsTogetherKeepFourMegabytes) {
   }
 }
 
+TEST_F(FreedByOthersTest, AHeapThatLacksRefusedBlocksRaisesTheLimitForAWhile) {
+  now_ms = 5000;
+  pool.region.settings.clock = test_clock;
+  pool.region.heaps = 8;
+  const std::uint64_t delay = pool.region.settings.delay_ms;
+  const std::size_t usual = lists.limit(pool);
+  lists.open(pool);
+  lists.after_miss(pool, kNumber);
+  EXPECT_EQ(lists.limit(pool), usual) << "nothing was refused";
+  std::size_t added = 0;
+  while (lists.add(pool, kNumber, &blocks[added])) {
+    ++added;
+  }
+  lists.after_miss(pool, Lists::kFirstClass);
+  EXPECT_EQ(lists.limit(pool), usual) << "blocks of another class were refused";
+  lists.after_miss(pool, kNumber);
+  EXPECT_EQ(lists.limit(pool), std::size_t{8} << 20U);
+  EXPECT_TRUE(lists.add(pool, kNumber, &blocks[added]));
+  now_ms += delay - 1;
+  lists.after_miss(pool, kNumber);
+  EXPECT_GT(lists.limit(pool), usual);
+  now_ms += 1;
+  lists.after_miss(pool, kNumber);
+  EXPECT_EQ(lists.limit(pool), usual);
+}
+
+TEST_F(FreedByOthersTest, OnlyListsThatAreNotInUseAreTakenAsUnused) {
+  lists.open(pool);
+  lists.add(pool, kNumber, &blocks[0]);
+  lists.add(pool, Lists::kFirstClass, &blocks[1]);
+  lists.take_for_use(kNumber);
+  lists.add(pool, kNumber, &blocks[2]);
+  std::vector<const Block*> unused;
+  const auto note = [&](BlockChain list) { unused.push_back(list.first); };
+  lists.take_unused(note);
+  EXPECT_EQ(unused, std::vector<const Block*>{&blocks[1]});
+  lists.take_unused(note);  // since then not in use
+  EXPECT_EQ(unused.back(), &blocks[2]);
+  EXPECT_EQ(lists.bytes(), 0U);
+}
+
+TEST_F(FreedByOthersTest, AThreadThatEndsLeavesNoRaisedLimit) {
+  const std::size_t usual = lists.limit(pool);
+  lists.open(pool);
+  while (lists.add(pool, kNumber, &blocks[lists.bytes() / (16 * kKiB)])) {
+  }
+  lists.after_miss(pool, kNumber);
+  EXPECT_GT(lists.limit(pool), usual);
+  lists.close();
+  EXPECT_EQ(lists.limit(pool), usual);
+}
+
 TEST_F(FreedByOthersTest, TheirBytesCanBeCountedAgain) {
   lists.add(pool, kNumber, &blocks[0]);
   lists.add(pool, Lists::kFirstClass, &blocks[1]);
