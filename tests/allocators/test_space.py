@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from heapwright.allocators.levels import RangeError, levels_of
 from heapwright.allocators.registry import bundled_names, bundled_space
 from heapwright.allocators.space import build_space
 from heapwright.allocators.space_spec import Context, ParamSpec, Requires, version_key
@@ -49,6 +50,17 @@ def test_special_values_come_first_and_only_once() -> None:
     space = small_space(number("k", 1, 4, specials=[0, "never", 4]))
     assert space.params[0].levels == ("0", "never", "4", "1", "2")
     assert space.params[0].specials == 3
+
+
+def test_a_default_is_no_level_where_setting_it_changes_nothing() -> None:
+    """The default may be a special value; a default outside the range is a mistake in the file."""
+    space = small_space(number("k", 1, 8, default="4", omits_default=True))
+    assert space.params[0].levels == ("1", "2", "8")
+    space = small_space(number("k", 1, 2, specials=[0, 7], default="0", omits_default=True))
+    assert (space.params[0].levels, space.params[0].specials) == (("7", "1", "2"), 1)
+    with pytest.raises(RangeError, match="'3' is not a value of the range"):
+        levels_of(number("k", 1, 2, default="3", omits_default=True), Context())
+
 
 
 def test_switches_and_choices_list_their_levels() -> None:

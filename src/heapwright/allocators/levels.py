@@ -97,4 +97,9 @@ def levels_of(spec: ParamSpec, context: Context) -> tuple[Sequence[str], int]:
     else:
         numbers = [round(2 ** (math.log2(low) + i * spec.step)) for i in range(count)]
     texts = dict.fromkeys([*specials, *(str(n) for n in numbers)])
+    if spec.omits_default:
+        if spec.default not in texts:
+            raise RangeError("omits_default", f"'{spec.default}' is not a value of the range")
+        del texts[spec.default]
+        specials = tuple(s for s in specials if s != spec.default)
     return tuple(texts), len(specials)

@@ -60,6 +60,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
         try_first: state of transparent huge pages → the value that a search tries first if the heap is large.
         valid: further values of an enum that are valid and not searched, such as those for finding errors.
         default: what 'unset' means to the allocator, for people.
+        omits_default: no search sets the value in `default`, because that is the same as to leave the parameter unset.
         gate: setting this parameter means something only when this gate is on.
         unless: what makes it mean nothing: key of an earlier parameter → the values it then has.
         accepts: [minimum, maximum] that the allocator accepts; it silently ignores or clips other values.
@@ -95,6 +96,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     try_first: dict[str, str] = {}
     valid: list[int | str] = []
     default: str = "unset"
+    omits_default: bool = False
     gate: str = ""
     unless: dict[str, list[int | str]] = {}
     accepts: tuple[int, int] | None = None
