@@ -27,9 +27,9 @@ examples:
   heapwright canary --control 4711 --treatment 4713 --number 'errors=./errors.sh {group}'
 
 Give one set of instances the setting (the treatment), leave the other as it is (the control), and send both the same
-kind of load. The canary ends with a claim about memory, at the latest after --for. The same command goes on where it
-was stopped: readings are in the file of -o. Exit status: 0 with a claim about memory, which may be that it is higher
-or the same; 4 without. docs/canary.md explains the statistics.
+kind of load. The canary ends with a claim about memory, at the latest after --for. After an interruption, the same
+command continues the canary: its readings are in the file of -o. Exit status: 0 with a claim about memory, which may
+be that it is higher or the same; 4 without. docs/canary.md explains the statistics.
 """
 
 
