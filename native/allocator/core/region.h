@@ -30,7 +30,7 @@
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
-// by 4 ms of the process's run time (16 page faults take some 0.5 % of that). As long as more were
+// by 4 ms of the process's run time (16 page faults take some 0.5% of that). As long as more were
 // purged prematurely, the region purges nothing. So a program whose memory use goes up and down all
 // the time keeps its memory. At most ten seconds of run time are saved up for later purges.
 //

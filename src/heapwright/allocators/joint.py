@@ -7,7 +7,7 @@ The settings of a runtime, or of a space that the user adds, stand beside those 
 
 A point chooses one allocator; `normalise` puts everything of the others to 0, so points that run the same are one
 point. Strategies see a `Space` like any other. Settings carry the allocator's name under the key `ALLOCATOR`; keys of
-dimensions are NAME.KEY, because two allocators may call different things alike.
+dimensions are NAME.KEY, because two allocators may have different settings with one name.
 """
 
 from __future__ import annotations

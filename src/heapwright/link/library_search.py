@@ -1,4 +1,4 @@
-"""Where libraries are: for the linker, which looks for -lNAME, and for the loader, which looks for a NEEDED name."""
+"""Finds libraries as the linker does (by -lNAME) and as the loader does (by a NEEDED name)."""
 
 from __future__ import annotations
 
