@@ -42,7 +42,7 @@ class JointSpace(Space):
         """Number of coordinates that say which allocator runs: one, or none."""
         return int(len(self.parts) > 1)
 
-    def _own(self, point: Sequence[int]) -> tuple[int, Point]:
+    def _part_of(self, point: Sequence[int]) -> tuple[int, Point]:
         """Which allocator a point means, and its coordinates in that allocator's own space."""
         first = len(self.gates)
         chosen = point[first] if self._choices and 0 <= point[first] < len(self.parts) else 0
@@ -50,10 +50,10 @@ class JointSpace(Space):
 
     def _coordinates(self, point: Sequence[int], number: int) -> Point:
         """The coordinates of a point in one space: of the parts, then of the extras."""
-        gates, params = self._places(number)
+        gates, params = self._positions(number)
         return (*point[gates], *point[params])
 
-    def _places(self, number: int) -> tuple[slice, slice]:
+    def _positions(self, number: int) -> tuple[slice, slice]:
         """Where the gates and the parameters of a space stand: of the parts, then of the extras."""
         spaces = (*self.parts, *self.extras)
         gates = sum(len(s.gates) for s in spaces[:number])
@@ -76,7 +76,7 @@ class JointSpace(Space):
 
     def normalise(self, point: Sequence[int]) -> Point:
         """Return the point with 0 for settings of other allocators and for settings that have no effect."""
-        chosen, own = self._own(point)
+        chosen, own = self._part_of(point)
         part = self.parts[chosen]
         return self._joined(chosen, part.normalise(own), self._extra_points(point, part.allocator.name))
 
@@ -84,7 +84,7 @@ class JointSpace(Space):
         values = [0] * len(self.sizes)
         numbered = [(chosen, own), *enumerate(extra, len(self.parts))]
         for number, coordinates in numbered:
-            gates, params = self._places(number)
+            gates, params = self._positions(number)
             count = gates.stop - gates.start
             values[gates], values[params] = coordinates[:count], coordinates[count:]
         if self._choices:
@@ -93,7 +93,7 @@ class JointSpace(Space):
 
     def settings(self, point: Sequence[int]) -> dict[str, str]:
         """The allocator's name under `ALLOCATOR`, its settings, and those of the extra spaces as NAME.KEY."""
-        chosen, own = self._own(point)
+        chosen, own = self._part_of(point)
         part = self.parts[chosen]
         found = {ALLOCATOR: part.allocator.name, **part.settings(own)}
         for extra, values in zip(self.extras, self._extra_points(point, part.allocator.name), strict=True):

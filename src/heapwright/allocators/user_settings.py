@@ -42,7 +42,7 @@ def environment_problems(
         program: the target, whose loader is asked; default: any.
     """
     of_runtime = runtime_problems(env, program)
-    if not any(name.startswith(_starts()) or name.endswith("MALLOC_CONF") for name in env):
+    if not any(name.startswith(_variable_prefixes()) or name.endswith("MALLOC_CONF") for name in env):
         return of_runtime  # the usual case, and looking for libraries takes a moment
     every = find_allocators().values() if allocators is None else allocators
     found = list({a.path: a for a in reversed(list(every))}.values())[::-1]  # each library once, variants aside
@@ -73,7 +73,7 @@ def check_settings(allocator: Allocator, settings: Mapping[str, str], env: Mappi
         raise UsageError(f"--set: {problems[0]}")
 
 
-def _starts() -> tuple[str, ...]:
+def _variable_prefixes() -> tuple[str, ...]:
     """How the variables begin that some allocator reads."""
     return ("MALLOC_", *(bundled_space(name).allocator.env.partition("{")[0] for name in bundled_names()))
 

@@ -78,7 +78,7 @@ class Local:
         climber = self._climbers[self._turn % len(self._climbers)]
         asked: dict[Point, None] = {}
         if climber.failures >= self._patience and climber.restart is None:
-            climber.restart = self._elsewhere(climber)
+            climber.restart = self._restart_point(climber)
         if climber.restart is not None and climber.restart not in self._seen:
             asked[climber.restart] = None
         start = climber.restart or climber.here
@@ -133,7 +133,7 @@ class Local:
             return True
         return bool(margin) and cost <= best and sum(map(bool, point)) < sum(map(bool, here))
 
-    def _elsewhere(self, climber: _Climber) -> Point:
+    def _restart_point(self, climber: _Climber) -> Point:
         """Return the best point with a few settings changed; at every third failure a random point."""
         climber.stuck += 1
         if climber.stuck % 3 == 0:

@@ -189,7 +189,7 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
         return Agreement(metric, pairs, None, "few")
     values = [v for p, _ in both for group in p.values.get(metric, {}).values() for v in group]
     page = resolution(metric, [statistics.median(values)]) if values else 0.0  # runs of the program may not vary at all
-    variance = max(noise**2, page**2, _within([p for p, _ in both], metric))
+    variance = max(noise**2, page**2, _variance_within([p for p, _ in both], metric))
     error = statistics.fmean(variance / max(1, p.runs) for p, _ in both)
     spread = statistics.pvariance([p for p, _ in pairs])
     reliability = max(0.0, 1 - error / spread) if spread else 0.0
@@ -210,7 +210,7 @@ def _bounds(rank: float, pairs: int) -> tuple[float, float]:
     return math.tanh(z - error), math.tanh(z + error)
 
 
-def _within(candidates: Sequence[Candidate], metric: str) -> float:
+def _variance_within(candidates: Sequence[Candidate], metric: str) -> float:
     """The variance of a log ratio within one configuration, pooled over configurations with several runs."""
     groups = [g for c in candidates for g in c.logs.get(metric, {}).values() if len(g) > 1]
     free = sum(len(g) - 1 for g in groups)

@@ -135,11 +135,11 @@ def make_plan(
         budget_s,
         proof=confirm <= left_s,
         predicts=(_RECORDING + _MIN_REPLAYS) * run_s <= left_s,
-        enough_s=_advised((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * min_total_s),
+        enough_s=_next_budget((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * min_total_s),
         whole_s=whole_s,
     )
 
 
-def _advised(seconds: float) -> float:
+def _next_budget(seconds: float) -> float:
     """The next larger budget that a person would choose, in seconds."""
     return next((s for s in _ROUND if s >= seconds), 3600.0 * math.ceil(seconds / 3600))

@@ -143,7 +143,7 @@ def record_input(
         "processes": len(processes),
         "warning": busiest.warning,
         "allocator": info.allocator,
-        "heap": _heap(info)
+        "heap": _recorded_counts(info)
         | {
             "alike": sum(p.executable == busiest.executable for p in processes),
             "threads": max(p.packed.threads for p in processes),
@@ -156,7 +156,7 @@ def record_input(
     }
 
 
-def _heap(info: Info) -> dict[str, Any]:
+def _recorded_counts(info: Info) -> dict[str, Any]:
     """The counts that bound the possible gain (`study.saving_bound.RecordedCounts`)."""
     return {
         "events": info.events,

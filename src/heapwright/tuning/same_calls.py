@@ -79,7 +79,7 @@ def check_calls(
     """
     verdicts = []
     for input_ in workload.train:
-        first = _made(recorded[input_.name])
+        first = _call_counts(recorded[input_.name])
         other = _other_malloc(session, recorded[input_.name]) if first else None
         if first is None or other is None:
             continue
@@ -229,10 +229,10 @@ def _recorded_again(
                 facts = {"failure": error.message}
         every[key] = {k: facts[k] for k in ("made", "failure") if k in facts} | {"charged_s": session.budget.charge()}
         store.update(recorded_again=every)
-    return _made(every[key])
+    return _call_counts(every[key])
 
 
-def _made(facts: Mapping[str, Any]) -> dict[str, float] | None:
+def _call_counts(facts: Mapping[str, Any]) -> dict[str, float] | None:
     """The counts that are compared; None if there was no recording, or an older version made it."""
     made = facts.get("made")
     return None if made is None else msgspec.convert(made, dict[str, float])
