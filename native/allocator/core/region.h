@@ -38,7 +38,7 @@
 // free memory that the region cannot purge: it does not count as in use, and a heap that needs new
 // memory takes all of it back first, where memory in use and free memory would exceed the peak.
 //
-// Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
+// Peak. Memory kept after premature purges must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
 // the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves.
 // Such purges may be premature, too, if the program replaces spans at random, so that free memory
