@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from heapwright.canary.blocks import READINGS_PER_BLOCK
-from heapwright.canary.judge import ALLOWED, FIRST_LOOK, CanaryResult
+from heapwright.canary.judge import FIRST_LOOK, INSTANCE_SD, CanaryResult
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
@@ -89,7 +89,7 @@ def notes(found: CanaryState) -> list[str]:
         names = ", ".join(visible(name) for name in found.header.numbers)
         lines.append(
             f"Each group has one value of {names}. So differences between instances of a group are not in the interval;"
-            f" those above {100 * ALLOWED:g}% are part of the result."
+            f" those above {100 * INSTANCE_SD:g}% are part of the result."
         )
     if abs(found.control_older_s) > found.covered_s:
         older, younger = ("control", "treatment") if found.control_older_s > 0 else ("treatment", "control")

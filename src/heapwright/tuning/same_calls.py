@@ -7,7 +7,7 @@ recordings are compared:
 
     recording ──► another malloc ──► same within LIMIT ───────────────────────────► replays may be used
                                      └─ else: own malloc again ──► differs less ──► calls depend on the malloc: refused
-                                                                   └─ as much ────► calls vary: refused above VARIES
+                                                                   └─ as much ────► calls vary: refused if too much
 
 Only counts of calls and bytes are compared. They do not depend on the load of the machine, as times do.
 """
@@ -37,7 +37,7 @@ from heapwright.workload.model import Input, Workload
 # chance decides which blocks are live at the same time: there the peaks of live bytes differed by
 # up to 2.4%.
 LIMIT, LIMIT_OF_THREADS = 0.01, 0.05
-VARIES = 0.05  # a program whose runs differ by more is not searched on one of its courses
+MAX_VARIATION = 0.05  # a program whose runs differ by more is not searched on one of its courses
 # Differences of a few blocks do not count in small programs: a buffer of the C library, a name in
 # the environment.
 _SLACK = {"live_bytes": 64 << 10, "asked_bytes": 64 << 10, "calls": 100}
@@ -181,7 +181,7 @@ def judge_calls(
     found = max(chance, nearest, key=lambda found: found.share)
     where = "in another run" if found is chance else f"under {name}"
     varies = f"it makes other calls in every run: {found.phrase(where)}"
-    if found.share > VARIES:
+    if found.share > MAX_VARIATION:
         return CallsComparison(varies, "", False)
     return CallsComparison("", f"Replays are not exact, because {varies}.", False)
 
