@@ -43,18 +43,18 @@ class JointSpace(Space):
         return int(len(self.parts) > 1)
 
     def _part_of(self, point: Sequence[int]) -> tuple[int, Point]:
-        """Which allocator a point means, and its coordinates in that allocator's own space."""
+        """Return the number of the allocator that a point chooses, and the coordinates in that allocator's space."""
         first = len(self.gates)
         chosen = point[first] if self._choices and 0 <= point[first] < len(self.parts) else 0
         return chosen, self._coordinates(point, chosen)
 
     def _coordinates(self, point: Sequence[int], number: int) -> Point:
-        """The coordinates of a point in one space: of the parts, then of the extras."""
+        """Return the coordinates of a point in one space; the parts are numbered first, then the extras."""
         gates, params = self._positions(number)
         return (*point[gates], *point[params])
 
     def _positions(self, number: int) -> tuple[slice, slice]:
-        """Where the gates and the parameters of a space stand: of the parts, then of the extras."""
+        """Return the slices of a point with the gates and the parameters of one space; parts first, then extras."""
         spaces = (*self.parts, *self.extras)
         gates = sum(len(s.gates) for s in spaces[:number])
         params = len(self.gates) + self._choices + sum(len(s.params) for s in spaces[:number])
@@ -187,7 +187,7 @@ def _named(name: str, param: Param) -> Param:
 
 
 def restricted(space: Space, keys: Sequence[str]) -> Space:
-    """One allocator's space with the keys that are its own: KEY, or NAME.KEY. Without any, nothing of it is set."""
+    """Return an allocator's space with only these of its settings: KEY, or NAME.KEY. Other names are ignored."""
     start = f"{space.allocator.name}."
     own = {key.removeprefix(start) for key in keys} & {p.key for p in space.params}
     return dataclasses.replace(
@@ -222,6 +222,6 @@ def has_extras(space: Space) -> bool:
 
 
 def extra_settings(space: Space, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of a configuration's settings that are not its allocator's own: NAME.KEY → value."""
+    """Return the settings of a runtime, or of a space that the user added: NAME.KEY → value."""
     names = [extra.allocator.name for extra in space.extras] if isinstance(space, JointSpace) else []
     return {key: value for key, value in settings.items() if any(key.startswith(f"{name}.") for name in names)}

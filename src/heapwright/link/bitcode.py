@@ -21,7 +21,7 @@ class Bitcode(Image):
     content: bytes = b""
 
     def mentions(self, names: Iterable[str]) -> list[Symbol]:
-        """Those of the names that occur."""
+        """Return those of the names that occur, as undefined symbols."""
         return [Symbol(name, UNDEFINED, GLOBAL) for name in names if name.encode() in self.content]
 
 

@@ -166,7 +166,7 @@ class Aims(NamedTuple):
         return sorted(named - set(self.objectives))
 
     def score(self, costs: Sequence[float]) -> float:
-        """What these costs amount to; below 0 they gain."""
+        """Return the sum of the costs by the policy's weights; below 0 the gains outweigh the losses."""
         return self.policy.score(dict(zip(self.objectives, costs, strict=True)))
 
 
