@@ -60,7 +60,7 @@ class DaskRunner:
         noted: called after each finished block.
     """
 
-    elsewhere = True
+    on_other_machines = True
 
     def __init__(
         self,

@@ -118,9 +118,13 @@ def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
     if machine not in MACHINES:
         raise Declined(f"heapwright has no allocator for {machine.removeprefix('EM_')}")
     judgement = judge_closure(line, closure, request.plugins)
-    told = f"{judgement.verdict}: {_without_temporary_names(reason(judgement))}"
+    verdict_text = f"{judgement.verdict}: {_without_temporary_names(reason(judgement))}"
     choice = from_request(request)
-    choice = replace(choice, why=f"{choice.why}; {told}") if choice else from_verdict(request, judgement.verdict, told)
+    choice = (
+        replace(choice, why=f"{choice.why}; {verdict_text}")
+        if choice
+        else from_verdict(request, judgement.verdict, verdict_text)
+    )
     _check_c_library(choice, closure)
     _check(closure)
     if choice.library:

@@ -126,12 +126,12 @@ def make_plan(
     """
     order = [name for name in opt.STAGES if name in needs]
     usual = {name: needs[name].usual * run_s for name in order}
-    given = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
+    allotted = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
     min_total_s = sum(need.min_runs for name, need in needs.items() if name != Phase.MINIFY) * run_s
     confirm = needs[Phase.CONFIRM].min_runs * run_s if Phase.CONFIRM in needs else 0.0
     return StudyEstimate(
         run_s,
-        {name: min(usual[name], given[name]) for name in order},
+        {name: min(usual[name], allotted[name]) for name in order},
         budget_s,
         proof=confirm <= left_s,
         predicts=(_RECORDING + _MIN_REPLAYS) * run_s <= left_s,

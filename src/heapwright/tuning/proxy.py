@@ -211,5 +211,5 @@ def program_seconds(
     """
     if workload.file.server is not None:
         return {}
-    alone = [name for name, facts in recorded.items() if facts.get("processes") == 1]
-    return {name: program[name, "wall_s"] for name in alone if (name, "wall_s") in program}
+    single_process = [name for name, facts in recorded.items() if facts.get("processes") == 1]
+    return {name: program[name, "wall_s"] for name in single_process if (name, "wall_s") in program}
