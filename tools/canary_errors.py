@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts how often `heapwright canary` claims a difference where there is none, and finds one that is there.
 
-Simulates canaries: samples every 5 s of two groups, whose load is shared and wanders, with noise of each instance that
+Simulates canaries: readings every 5 s of two groups, whose load is shared and wanders, with noise of each instance that
 is correlated over minutes (AR(1)). Each canary is judged as it goes on, at every look; one claim at any look counts.
 `KINDS` says what each kind adds.
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
-from heapwright.canary.blocks import SAMPLES_PER_BLOCK, RatioSeries
+from heapwright.canary.blocks import READINGS_PER_BLOCK, RatioSeries
 from heapwright.canary.judge import FIRST_LOOK, judge_number
 
 EVERY_S = 5.0
@@ -85,7 +85,7 @@ def ar1(rng: np.random.Generator, count: int, minutes: float, deviation: float) 
 
 
 def instance(kind: Kind, count: int, rng: np.random.Generator) -> np.ndarray:
-    """The log of an instance's memory at each sample, without the shared load; NaN while it is left out."""
+    """The log of an instance's memory at each reading, without the shared load; NaN while it is left out."""
     log = ar1(rng, count, kind.minutes, kind.noise)
     if kind.fast:
         log += ar1(rng, count, 1 / 3, kind.fast)
@@ -103,7 +103,7 @@ def instance(kind: Kind, count: int, rng: np.random.Generator) -> np.ndarray:
 
 def simulate(kind: Kind, hours: float, rng: np.random.Generator) -> RatioSeries:
     """One canary."""
-    count = int(hours * PER_HOUR) // SAMPLES_PER_BLOCK * SAMPLES_PER_BLOCK
+    count = int(hours * PER_HOUR) // READINGS_PER_BLOCK * READINGS_PER_BLOCK
     at = np.arange(count) / PER_HOUR
     load = ar1(rng, count, 60, 0.3) + kind.cycle * np.sin(2 * np.pi * (at / 24 + rng.random()))
     sides = []
@@ -113,15 +113,15 @@ def simulate(kind: Kind, hours: float, rng: np.random.Generator) -> RatioSeries:
     up = ~np.isnan(sides[0]).all(axis=0) & ~np.isnan(sides[1]).all(axis=0)
     control, treatment = sides[0][:, up], sides[1][:, up]
     blocks = RatioSeries()
-    blocks.times = ((np.flatnonzero(up) + 0.5) * EVERY_S * SAMPLES_PER_BLOCK).tolist()
+    blocks.times = ((np.flatnonzero(up) + 0.5) * EVERY_S * READINGS_PER_BLOCK).tolist()
     blocks.control, blocks.treatment = np.nanmean(control, axis=0).tolist(), np.nanmean(treatment, axis=0).tolist()
     blocks.instances = (rows(control), rows(treatment))
     return blocks
 
 
 def block_means(values: np.ndarray) -> np.ndarray:
-    """The mean of the known samples of each block; NaN where there are none."""
-    parts = values.reshape(-1, SAMPLES_PER_BLOCK)
+    """The mean of the known readings of each block; NaN where there are none."""
+    parts = values.reshape(-1, READINGS_PER_BLOCK)
     known = (~np.isnan(parts)).sum(axis=1)
     return np.where(known > 0, np.nansum(parts, axis=1) / np.maximum(known, 1), np.nan)
 

@@ -65,8 +65,7 @@ def _verb(name: str, verb: argparse.ArgumentParser) -> str:
     if actions:
         lines.append("| | |\n|---|---|")
     for action in actions:
-        choices = f" ({', '.join(map(str, action.choices))})" if action.choices and action.metavar else ""
-        lines.append(f"| {_cell(_shown(action))} | {_cell((action.help or '').replace('%%', '%') + choices)} |")
+        lines.append(f"| {_cell(_shown(action))} | {_cell((action.help or '').replace('%%', '%'))} |")
     if verb.epilog:
         lines.append(f"\n```text\n{verb.epilog.strip()}\n```")
     return "\n".join(lines)

@@ -1,6 +1,6 @@
-// run_openmp: as run_threads, on OpenMP's threads, which stay between parallel regions as real
-// programs have them. Their stacks and what libgomp keeps come from the allocator under test; that
-// is a few kilobytes.
+// Defines run_openmp: like run_threads, but on OpenMP's threads, which live on between parallel
+// regions, as in real programs. The data of libgomp and of its threads come from the allocator under
+// test: a few kilobytes.
 #pragma once
 
 #include "bench.h"

@@ -1,4 +1,4 @@
-// Holds for how long memory had which size, in bounded space, and gives quantiles over time.
+// Counts for how long memory had each size, in bounded space, and gives quantiles over time.
 //
 // Sizes go into buckets, 256 for each power of two, so a bucket spans at most 0.4% of its sizes.
 // A bucket keeps its largest size. So a quantile is never below the true one, at most 0.4% above

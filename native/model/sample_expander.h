@@ -8,12 +8,12 @@
 //      known, if few of them are reallocs. Objects of weight 1 get no copy.
 //   2. It spreads the allocations and resizes of the copies over the ticks of the block that are
 //      not of sampled objects: first over those of the object's thread, then over those of others.
-//      Near objects are mixed, as they are in the program. A tick that is left gets a small object
+//      Copies of objects with neighbouring ticks are mixed, as in the program. A tick that is left gets a small object
 //      that is freed at once.
 //   3. A copy is freed
 //      - as many ticks of its thread after its allocation as the object, if these are few;
 //      - otherwise when the object is, but spread over half the distance to the nearest other free
-//        of a long-lived object in the sample. So objects that are freed in a burst stay one.
+//        of a long-lived object in the sample. So a burst of frees stays a burst.
 //
 // A block is expanded when the next one has been read, because the copies of an object may be freed
 // before the object is. Memory grows with the live objects of the expanded trace.

@@ -166,10 +166,10 @@ class Statistics {
   std::uint64_t peak_rounded = 0;
   std::uint64_t peak_resident = 0;
   // The readings of resident memory with parts: at the peak, at the peak of those with `heap`, the
-  // first and the last. Of the readings within 1% of a peak, one with many live bytes is kept:
-  // malloc may return nothing until the process ends, so that the highest reading comes after the
-  // blocks were freed. The live bytes of a sample vary, and the reading with the most of them would be
-  // the one with the largest error. So there `many` are half as many again.
+  // first and the last. Of the readings within 1% of a peak, the one with the most live bytes is
+  // kept: malloc may return nothing until the process ends, so that the highest reading comes after
+  // the blocks were freed. The live bytes of a sample are estimates, and the most would be those with
+  // the largest error. So there a reading replaces another only with `live_noise_` times as many.
   Reading highest;
   Reading highest_with_heap;
   Reading first;

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heapwright.canary.blocks import CPU, FAULTS, MEMORY, SAMPLES_PER_BLOCK, RatioSeries, all_blocks, restarts
+from heapwright.canary.blocks import CPU, FAULTS, MEMORY, READINGS_PER_BLOCK, RatioSeries, all_blocks, restarts
 from heapwright.canary.instances import InstanceReading
 from heapwright.canary.judge import FIRST_LOOK, judge_number
-from heapwright.canary.run import judge_samples, take_samples
-from heapwright.canary.samples import Header, InstancesSample, SampleFile, read_samples
+from heapwright.canary.readings import Header, Reading, ReadingFile, load_readings
+from heapwright.canary.run import judge_readings, take_readings
 from heapwright.canary.sources import of_command, of_prometheus, sum_of_series
 from heapwright.errors import HeapwrightError, UsageError
 from heapwright.report.canary import canary_sentence, extent, notes, show_value
@@ -114,13 +114,13 @@ def test_differences_between_instances_widen_the_interval() -> None:
     assert unlike.verdict == "open", "the instances of a group differ by more than the groups"
 
 
-def samples_of(count: int, restart_at: int = -1) -> list[InstancesSample]:
+def readings_of(count: int, restart_at: int = -1) -> list[Reading]:
     """Samples of two instances; the second takes half the memory and a tenth of a CPU, and may restart."""
     found = []
     for i in range(count):
         since = i - restart_at if 0 <= restart_at <= i else i
         found.append(
-            InstancesSample(
+            Reading(
                 1000.0 + i,
                 [InstanceReading(5.0, 100 * MIB, 0.2 * i, 10.0 * i, 1)],
                 [InstanceReading(9.0 if since != i else 6.0, 50 * MIB, 0.1 * since, 5.0 * since, 1)],
@@ -132,7 +132,7 @@ def samples_of(count: int, restart_at: int = -1) -> list[InstancesSample]:
 
 def test_blocks_have_means_of_gauges_and_rates_of_counters() -> None:
     header = Header(["1"], ["2"], 1.0, False, {"p99": "x"})
-    found = all_blocks(header, samples_of(5 * SAMPLES_PER_BLOCK), 0)
+    found = all_blocks(header, readings_of(5 * READINGS_PER_BLOCK), 0)
     assert [len(b.times) for b in found.values()] == [5] * 4
     assert found[MEMORY].log_ratios == pytest.approx([math.log(0.5)] * 5)
     assert found[CPU].control == pytest.approx([0.2] * 5)
@@ -144,10 +144,10 @@ def test_blocks_have_means_of_gauges_and_rates_of_counters() -> None:
 def test_blocks_without_a_ratio_are_counted_and_named() -> None:
     """Control has no error at all: no ratio says how many more the treatment has."""
     header = Header(["1"], ["2"], 1.0, False, {"errors": "x", "none": "x"})
-    samples = samples_of(3 * SAMPLES_PER_BLOCK)
-    for sample in samples:
-        sample.numbers = {"errors": (0.0, 7.0), "none": (0.0, 0.0)}
-    found = judge_samples(header, samples, 0, 0.01)
+    readings = readings_of(3 * READINGS_PER_BLOCK)
+    for reading in readings:
+        reading.numbers = {"errors": (0.0, 7.0), "none": (0.0, 0.0)}
+    found = judge_readings(header, readings, 0, 0.01)
     assert (found.blocks["errors"].times, found.blocks["errors"].without_ratio) == ([], 3)
     errors, none = found.results["errors"], found.results["none"]
     assert (errors.control, errors.treatment, errors.ratio) == (0, 7, None)
@@ -159,22 +159,22 @@ def test_blocks_without_a_ratio_are_counted_and_named() -> None:
 
 def test_a_single_block_without_a_ratio_is_named_in_the_singular() -> None:
     header = Header(["1"], ["2"], 1.0, False, {"errors": "x"})
-    samples = samples_of(SAMPLES_PER_BLOCK)
-    for sample in samples:
-        sample.numbers = {"errors": (0.0, 7.0)}
-    [line] = [line for line in notes(judge_samples(header, samples, 0, 0.01)) if "no ratio" in line]
+    readings = readings_of(READINGS_PER_BLOCK)
+    for reading in readings:
+        reading.numbers = {"errors": (0.0, 7.0)}
+    [line] = [line for line in notes(judge_readings(header, readings, 0, 0.01)) if "no ratio" in line]
     assert line.startswith("errors: 1 of 1 block has no ratio")
 
 
 def test_before_the_first_look_it_says_when_that_is() -> None:
-    found = judge_samples(HEADER, samples_of(1), 0.0, 0.01)
+    found = judge_readings(HEADER, readings_of(1), 0.0, 0.01)
     assert (
         canary_sentence(found)
         == "No claim yet: the first look comes after 15 blocks of 12 s = 3 min, without warm-ups."
     )
     assert extent(found) == "1 reading; 0 blocks so far."
-    assert extent(judge_samples(HEADER, samples_of(13), 0.0, 0.01)) == "13 readings in 12.00 s; 1 block so far."
-    found = judge_samples(HEADER, samples_of(12 * FIRST_LOOK + 1), 0.0, 0.01)
+    assert extent(judge_readings(HEADER, readings_of(13), 0.0, 0.01)) == "13 readings in 12.00 s; 1 block so far."
+    found = judge_readings(HEADER, readings_of(12 * FIRST_LOOK + 1), 0.0, 0.01)
     assert "first look" not in canary_sentence(found)
     assert extent(found) == (
         "181 readings in 3.0 min; intervals from 15 blocks of 12 s, valid at every look together (95%)."
@@ -190,69 +190,67 @@ def test_large_values_are_shown_without_an_exponent() -> None:
 
 def test_notes_tell_of_ages_and_of_values_of_groups() -> None:
     groups = Header(["1", "2"], ["3", "4"], 1.0, False, {"p99": "x"})
-    samples = [
-        InstancesSample(s.time, s.control * 2, s.treatment * 2, s.numbers) for s in samples_of(2 * SAMPLES_PER_BLOCK)
-    ]
-    lines = notes(judge_samples(groups, samples, 0, 0.01))
+    readings = [Reading(s.time, s.control * 2, s.treatment * 2, s.numbers) for s in readings_of(2 * READINGS_PER_BLOCK)]
+    lines = notes(judge_readings(groups, readings, 0, 0.01))
     assert [line for line in lines if line.startswith("Each group has one value of p99.")]
     assert not [line for line in lines if "longer than" in line], "4 s are less than the canary has run"
-    for sample in samples:
-        sample.control = [InstanceReading(-7200.0, 100 * MIB, 1.0, 1.0, 1)] * 2
-    lines = notes(judge_samples(groups, samples, 0, 0.01))
+    for reading in readings:
+        reading.control = [InstanceReading(-7200.0, 100 * MIB, 1.0, 1.0, 1)] * 2
+    lines = notes(judge_readings(groups, readings, 0, 0.01))
     assert [line for line in lines if line.startswith("The instances of control have run 2.0 h longer than")], lines
-    assert not [line for line in notes(judge_samples(HEADER, samples_of(5), 0, 0.01)) if "Each group" in line]
+    assert not [line for line in notes(judge_readings(HEADER, readings_of(5), 0, 0.01)) if "Each group" in line]
 
 
 def test_a_restart_makes_no_jump_and_its_warm_up_does_not_count() -> None:
-    samples = samples_of(6 * SAMPLES_PER_BLOCK, restart_at=30)
-    assert restarts(samples) == (0, 1)
-    found = all_blocks(HEADER, samples, 0)
+    readings = readings_of(6 * READINGS_PER_BLOCK, restart_at=30)
+    assert restarts(readings) == (0, 1)
+    found = all_blocks(HEADER, readings, 0)
     assert found[CPU].treatment == pytest.approx([0.1] * 6)
-    warm = all_blocks(HEADER, samples, 2 * SAMPLES_PER_BLOCK)
+    warm = all_blocks(HEADER, readings, 2 * READINGS_PER_BLOCK)
     assert len(warm[MEMORY].times) < 4
 
 
 def test_an_instance_that_is_down_is_left_out() -> None:
-    samples = samples_of(3 * SAMPLES_PER_BLOCK)
-    for sample in samples[SAMPLES_PER_BLOCK : 2 * SAMPLES_PER_BLOCK]:
-        sample.treatment = [None]
-    assert len(all_blocks(HEADER, samples, 0)[MEMORY].times) == 2
+    readings = readings_of(3 * READINGS_PER_BLOCK)
+    for reading in readings[READINGS_PER_BLOCK : 2 * READINGS_PER_BLOCK]:
+        reading.treatment = [None]
+    assert len(all_blocks(HEADER, readings, 0)[MEMORY].times) == 2
 
 
 @given(cut=st.integers(1, 400))
 def test_a_file_that_was_cut_off_anywhere_goes_on(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("canary") / "canary.jsonl"
-    samples = samples_of(6)
-    with SampleFile(path, HEADER) as file:
-        for sample in samples[:4]:
-            file.add(sample)
+    readings = readings_of(6)
+    with ReadingFile(path, HEADER) as file:
+        for reading in readings[:4]:
+            file.add(reading)
     whole = path.read_bytes()
     head = whole.index(b"\n") + 1
     path.write_bytes(whole[: max(head, len(whole) - cut)])
     kept = path.read_bytes()[head:].count(b"\n")
-    with SampleFile(path, HEADER) as file:
+    with ReadingFile(path, HEADER) as file:
         assert len(file.before) in (kept, kept + 1), "a line without its end may be whole"
         before = len(file.before)
-        for sample in samples[4:]:
-            file.add(sample)
-    header, found = read_samples(path)
+        for reading in readings[4:]:
+            file.add(reading)
+    header, found = load_readings(path)
     assert header == HEADER
     assert len(found) == before + 2
-    assert found[-2:] == samples[4:]
+    assert found[-2:] == readings[4:]
 
 
 @pytest.mark.parametrize("size", [1, 11, 40])
 def test_a_file_whose_header_was_cut_off_begins_again(size: int, tmp_path: Path) -> None:
     path = tmp_path / "canary.jsonl"
-    with SampleFile(path, HEADER):
+    with ReadingFile(path, HEADER):
         pass
     path.write_bytes(path.read_bytes()[:size])
-    with SampleFile(path, HEADER) as file:
-        file.add(samples_of(1)[0])
-    assert read_samples(path) == (HEADER, samples_of(1))
+    with ReadingFile(path, HEADER) as file:
+        file.add(readings_of(1)[0])
+    assert load_readings(path) == (HEADER, readings_of(1))
     path.write_text("a line of the user")
     with pytest.raises(HeapwrightError, match="is not a file of"):
-        SampleFile(path, HEADER)
+        ReadingFile(path, HEADER)
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
@@ -260,42 +258,42 @@ def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill() -> None:
-        with SampleFile(path, HEADER) as file:
-            file.add(samples_of(1)[0])
+        with ReadingFile(path, HEADER) as file:
+            file.add(readings_of(1)[0])
             resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
-            file.add(samples_of(2)[1])
+            file.add(readings_of(2)[1])
 
     try:
         with pytest.raises(HeapwrightError, match="earlier readings are intact"):
             fill()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert read_samples(path) == (HEADER, samples_of(1))
+    assert load_readings(path) == (HEADER, readings_of(1))
 
 
 def test_a_canary_that_goes_on_reads_memory_as_before(tmp_path: Path) -> None:
     path = tmp_path / "canary.jsonl"
-    with SampleFile(path, HEADER):
+    with ReadingFile(path, HEADER):
         pass
     header = Header(HEADER.control, HEADER.treatment, HEADER.every_s, True)
-    with SampleFile(path, header):
+    with ReadingFile(path, header):
         assert not header.proportional
     proportional = tmp_path / "proportional.jsonl"
-    with SampleFile(proportional, Header(["1"], ["2"], 1.0, True)):
+    with ReadingFile(proportional, Header(["1"], ["2"], 1.0, True)):
         pass
     with pytest.raises(HeapwrightError, match="proportional memory, which may not be read now"):
-        SampleFile(proportional, Header(["1"], ["2"], 1.0, False))
+        ReadingFile(proportional, Header(["1"], ["2"], 1.0, False))
 
 
 def test_a_file_of_another_canary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "canary.jsonl"
-    with SampleFile(path, HEADER):
+    with ReadingFile(path, HEADER):
         pass
     with pytest.raises(HeapwrightError, match="readings of another canary"):
-        SampleFile(path, Header(["1"], ["3"], 1.0, False))
+        ReadingFile(path, Header(["1"], ["3"], 1.0, False))
     path.write_text("hello\n")
     with pytest.raises(HeapwrightError, match="is not a file of"):
-        read_samples(path)
+        load_readings(path)
 
 
 def test_a_number_comes_from_the_output_of_a_command() -> None:
@@ -332,8 +330,8 @@ def test_the_end_of_a_groups_last_instance_is_told(tmp_path: Path, capsys: pytes
         gone = str(process.pid)
         process.kill()
     header = Header([str(os.getpid())], [gone], 0.01, False)
-    with SampleFile(tmp_path / "canary.jsonl", header) as file:
-        take_samples(file, header, {}, lambda samples: len(samples) == 3)
+    with ReadingFile(tmp_path / "canary.jsonl", header) as file:
+        take_readings(file, header, {}, lambda readings: len(readings) == 3)
     assert capsys.readouterr().err == (
         "heapwright: warning: all instances of the treatment have ended, or their memory may not be read"
         f" ({gone}): without them there is nothing to compare\n"

@@ -12,8 +12,8 @@ import pytest
 
 from heapwright.canary.blocks import restarts
 from heapwright.canary.instances import can_read_pss, check_identity, read_instance
-from heapwright.canary.run import take_samples
-from heapwright.canary.samples import Header, InstancesSample, SampleFile
+from heapwright.canary.readings import Header, Reading, ReadingFile
+from heapwright.canary.run import take_readings
 from heapwright.errors import HeapwrightError
 from tests import needs
 
@@ -112,12 +112,12 @@ def test_a_process_that_takes_over_an_id_is_another_instance(tmp_path: Path) -> 
                 with pytest.raises(HeapwrightError, match="its id is now another process's"):
                     check_identity([name], {name: first.started}, "--control")
                 header = Header([name], ["1"], 0.05, False)
-                before = InstancesSample(time.time(), [first], [first])
-                with SampleFile(tmp_path / "canary.jsonl", header) as file:
+                before = Reading(time.time(), [first], [first])
+                with ReadingFile(tmp_path / "canary.jsonl", header) as file:
                     file.before = [before]
-                    samples = take_samples(file, header, {}, lambda found: len(found) > 2)
-                assert [sample.control[0] is None for sample in samples] == [False, True, True], "it is down"
-                assert restarts(samples)[0] == 0
+                    readings = take_readings(file, header, {}, lambda found: len(found) > 2)
+                assert [reading.control[0] is None for reading in readings] == [False, True, True], "it is down"
+                assert restarts(readings)[0] == 0
                 return
             finally:
                 other.kill()

@@ -108,7 +108,7 @@ def test_jobs_of_a_closed_runner_stop(make: Make, tmp_path: Path) -> None:
     runner = make(f"echo $$ >>{log}; [ $SETTING = 1 ] || exec sleep 1000")
     runner.submit(Work((job(1), job(2))))
     runner.submit(Work((job(1, block=1), job(2, block=1))))
-    if runner.elsewhere:  # a block comes back whole: Ctrl-C comes while both sleep
+    if runner.on_other_machines:  # a block comes back whole: Ctrl-C comes while both sleep
         with pytest.raises(InterruptedError), _interrupted_when(lambda: sum(map(alive, pids_in(log))) == 2):
             list(runner.results())
     else:

@@ -80,10 +80,10 @@ class MemoryStore:
 class FakeRunner:
     """Runs blocks one after the other and notes batches and cancellations."""
 
-    def __init__(self, program: FakeProgram, slots: int = 1, elsewhere: bool = False) -> None:
+    def __init__(self, program: FakeProgram, slots: int = 1, on_other_machines: bool = False) -> None:
         self.program = program
         self.slots = slots
-        self.elsewhere = elsewhere
+        self.on_other_machines = on_other_machines
         self.batches: list[list[Work]] = [[]]
         self.cancelled = 0
 

@@ -130,6 +130,6 @@ def test_half_a_block_of_another_machine_is_made_anew() -> None:
     program, store = FakeProgram(), MemoryStore()
     blocks(program, store).measure("search", 0, CONFIGS, INPUTS)
     del store.runs["search", 0, "large", 4]
-    elsewhere = Blocks(store, FakeRunner(program, elsewhere=True), 7, SilentProgress())
+    elsewhere = Blocks(store, FakeRunner(program, on_other_machines=True), 7, SilentProgress())
     assert len(elsewhere.measure("search", 0, CONFIGS, INPUTS)) == 8
     assert len(program.made) == 16

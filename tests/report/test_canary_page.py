@@ -1,4 +1,4 @@
-"""The page of a canary in Chromium: no errors, no requests, and small for a week of samples."""
+"""The page of a canary in Chromium: no errors, no requests, and small for a week of readings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from heapwright.canary.blocks import CPU, MEMORY, RatioSeries
 from heapwright.canary.judge import judge_number
+from heapwright.canary.readings import Header
 from heapwright.canary.run import CanaryState
-from heapwright.canary.samples import Header
 from heapwright.report.canary_html import write_page
 
 from .test_browser import opened_alone

@@ -14,7 +14,7 @@
 //
 // A reference to a list holds the address of its first block in 48 bits, and in 16 bits an upper
 // bound of its length. The exact length is not counted: the fast paths do not count, and a
-// walk through each list takes 20 to 30 % of a burst's CPU time (docs/design-notes/bursts.md). So
+// walk through each list takes 20 to 30% of a burst's CPU time (docs/design-notes/bursts.md). So
 // `bytes()` is an upper bound too.
 //
 // span_stacks.h describes the stacks of spans.

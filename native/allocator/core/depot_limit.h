@@ -3,8 +3,8 @@
 // The limit is the heap's share of the memory that free superblocks may hold (Pool::depot_share()).
 // The lists that a full depot refuses return to superblocks, while the processor's caches hold
 // their blocks. If the heap needs these blocks again within the purge delay, their return was
-// premature: its time is lost. Each premature return of kBytesPerMs raises the limit for a
-// millisecond. So returning and taking again costs some 2 % of the time at most, and a burst that
+// premature, and its time is lost. Each premature return of kBytesPerMs raises the limit for a
+// millisecond. So returning and taking again costs some 2% of the time at most, and a burst that
 // recurs stays in the depot. There is no limit while the region does not purge: it would keep free
 // superblocks, too. When it purges again, the limit returns only if the depot has held more than
 // its share all the time for the purge delay, or if it has doubled: a depot that a burst empties

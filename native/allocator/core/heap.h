@@ -375,7 +375,7 @@ class Heap {
   static constexpr std::uint32_t kListsPerDecision = 64;  // of the depot's limit, if that may fall
   static constexpr std::uint32_t kListsPerLook = 64;      // at memory that is not needed any more
   static constexpr std::uint32_t kSpansPerLook = 64;      // the same, of freed spans
-  static constexpr std::uint32_t kMissesPerLook = 64;     // at FreedByOthers
+  static constexpr std::uint32_t kTakesPerLook = 64;      // from FreedByOthers
   static constexpr int kMaxHalvings = 8;                  // of a depot at a time
   static constexpr std::uint32_t kFewLists = 256;         // that a thread has moved, see bytes_to_leave()
   static constexpr std::uint64_t kIdleMs = 100;           // without a move, after which a depot is idle
@@ -393,7 +393,7 @@ class Heap {
   std::uint32_t seen_lists_ = 0;   // that frees have filled, those that stayed in the thread cache included
   std::uint32_t moved_lists_ = 0;  // these and refills, of the present thread
   std::uint32_t seen_spans_ = 0;   // that were freed
-  std::uint32_t refills_without_ = 0;              // refills that found no blocks freed by others
+  std::uint32_t takes_from_others_ = 0;            // refills that looked for blocks freed by others
   std::array<bool, Classes::kCount> scattered_{};  // for each class: its lists return to the superblocks
   mutable OwnedSuperblocks<C> owned_;  // statistics() takes and puts back the blocks freed by others
   mutable Depot<C> depot_;             // statistics() takes and puts back the shared stacks

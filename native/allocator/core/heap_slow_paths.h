@@ -109,6 +109,10 @@ template <Configuration C>
 bool Heap<C>::take_freed_by_others(std::size_t class_number) {
   FreedByOthers<C>& freed = owned_.freed_by_others();
   depot_.count_move();
+  if (++takes_from_others_ % kTakesPerLook == 0 &&
+      freed.bytes() > FreedByOthers<C>::usual_limit(*pool_) / 2) {
+    freed.take_unused([this](BlockChain other) { return_list(other); });
+  }
   BlockChain list = check_list<C>(*pool_, freed.take_for_use(class_number));
   if (list.first == nullptr) {
     if (!freed.is_open(*pool_)) {
@@ -118,10 +122,6 @@ bool Heap<C>::take_freed_by_others(std::size_t class_number) {
       return false;
     }
     freed.after_miss(*pool_, class_number);
-    if (++refills_without_ % kMissesPerLook == 0 &&
-        freed.bytes() > FreedByOthers<C>::usual_limit(*pool_) / 2) {
-      freed.take_unused([this](BlockChain other) { return_list(other); });
-    }
     return false;
   }
   const auto max = static_cast<std::size_t>(cache_.max_blocks(class_number));

@@ -19,7 +19,7 @@
 //   blocks and large classes are often accessed in part only.
 // - A half without a free superblock, at two looks in turn, of which 31/32 are resident, is
 //   collapsed into a huge page.
-// - Collapses may take 1 % of the process's run time. First accesses to huge pages may take 1 % of
+// - Collapses may take 1% of the process's run time. First accesses to huge pages may take 1% of
 //   it more than the page faults that they save; beyond that, no huge page is asked for. At most
 //   0.1 s of each share can be saved up. A first access clears 2 MiB, which takes some 200 µs, or 4
 //   ms in a virtual machine whose host must find the memory first.

@@ -30,7 +30,7 @@
 //
 // Premature purges. If the program needs purged memory again within `delay_ms`, purging it was
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
-// by 4 ms of the process's run time (16 page faults take some 0.5 % of that). As long as more were
+// by 4 ms of the process's run time (16 page faults take some 0.5% of that). As long as more were
 // purged prematurely, the region purges nothing. So a program whose memory use goes up and down all
 // the time keeps its memory. At most ten seconds of run time are saved up for later purges.
 //
@@ -38,7 +38,7 @@
 // free memory that the region cannot purge: it does not count as in use, and a heap that needs new
 // memory takes all of it back first, where memory in use and free memory would exceed the peak.
 //
-// Peak. Memory kept for that reason must not stay beside new memory of another kind. Even while
+// Peak. Memory kept after premature purges must not stay beside new memory of another kind. Even while
 // purging is throttled, the region purges free memory as long as this and the memory in use exceed
 // the peak of memory in use plus half of the allowance at that peak: as much as a purge leaves.
 // Such purges may be premature, too, if the program replaces spans at random, so that free memory

@@ -3,7 +3,7 @@
 // The limit is the heap's share of the memory that free superblocks may hold
 // (Pool::share_of_free_memory()). Taking a span from the region costs a lock, which other threads may
 // hold. If the heap takes spans again that the depot refused within the purge delay, each kSpansPerMs
-// of them raise the limit for a millisecond: so this costs some 2 % of the time at most. The limit
+// of them raise the limit for a millisecond: so this costs some 2% of the time at most. The limit
 // stays raised while the depot is in use: it has held at most the share at some time in the delay.
 // A raised limit is kRaisedBytes, and none while the region does not purge: it would keep the memory,
 // too. The memory of all depots is bounded also by the peak of memory in use (region.h).

@@ -1,8 +1,8 @@
 // Takes superblocks from other heaps: OwnedSuperblocks::take_from_another_heap.
 //
-// Free blocks of a class gather now in one heap, now in another: where threads free each other's
-// blocks, or need more of them at one time than at another. If each heap that lacks blocks started a
-// new superblock, every heap would keep as many free blocks as it ever had too many
+// If threads free each other's blocks, or have bursts at different times, the free blocks of a class
+// gather in one heap, and later in another. If each heap that lacks blocks started a new superblock,
+// every heap would keep the largest number of free blocks that it ever had
 // (docs/design-notes/reaper.md has figures). So a heap first looks for a superblock of the class that
 // another heap owns, of which a quarter is free, and from which that heap does not allocate now. Its
 // number of free blocks must be nearly that of an earlier look: a heap that frees a burst needs its

@@ -16,9 +16,9 @@
 // trims, runs out of memory, or counts its memory. A thread that did more flushes its heap, because
 // each of its last freed blocks may be all that keeps a superblock in use.
 //
-// A thread may still allocate after that, in destructors of other libraries or in libc's thread
-// teardown. Such allocations come from one heap that all ending threads share under a lock, so they
-// strand nothing.
+// A thread may still allocate after its heap was taken back: in destructors of other libraries or in
+// libc's thread teardown. Such allocations come from one heap that all ending threads share under a
+// lock, so they strand nothing.
 //
 // fork: the child has one thread, whose heap goes on. The heaps of the other threads stay as they
 // are, perhaps in the middle of a change, and are not used again. Their blocks can be freed as

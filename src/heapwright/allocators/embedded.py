@@ -1,10 +1,10 @@
-"""Finds the allocator that is linked into a program, whatever its functions are called, by the program's strings.
+"""Recognises an allocator that is linked into a program by its texts, because its functions may have any name.
 
-A Rust program with `#[global_allocator]` does not export malloc, so the loader cannot tell that jemalloc or mimalloc
-serves it, and nothing that is preloaded changes that. But each of them carries texts that nothing else has, in stripped
-programs too, and reads settings from variables. Such an allocator is searched by its own variables, without preloading:
-its space is its family's, with the prefix of its variable, for the version that is linked in (`library_report` asks
-it).
+A Rust program with `#[global_allocator]` does not export malloc. So the loader cannot tell that jemalloc or mimalloc
+serves it, and no preloaded library can replace it. But each allocator contains texts that no other code has, also in
+stripped programs, and reads settings from variables. So a study searches the settings of such an allocator by its own
+variables, without preloading. The space is that of its family, with the prefix of its variable, for the version that
+is linked in (`library_report` asks it).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The settings of a runtime, or of a space that the user adds, stand beside those 
 
 A point chooses one allocator; `normalise` puts everything of the others to 0, so points that run the same are one
 point. Strategies see a `Space` like any other. Settings carry the allocator's name under the key `ALLOCATOR`; keys of
-dimensions are NAME.KEY, because two allocators may call different things alike.
+dimensions are NAME.KEY, because two allocators may have different settings with one name.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class JointSpace(Space):
         """Number of coordinates that say which allocator runs: one, or none."""
         return int(len(self.parts) > 1)
 
-    def _own(self, point: Sequence[int]) -> tuple[int, Point]:
-        """Which allocator a point means, and its coordinates in that allocator's own space."""
+    def _part_of(self, point: Sequence[int]) -> tuple[int, Point]:
+        """Return the number of the allocator that a point chooses, and the coordinates in that allocator's space."""
         first = len(self.gates)
         chosen = point[first] if self._choices and 0 <= point[first] < len(self.parts) else 0
         return chosen, self._coordinates(point, chosen)
 
     def _coordinates(self, point: Sequence[int], number: int) -> Point:
-        """The coordinates of a point in one space: of the parts, then of the extras."""
-        gates, params = self._places(number)
+        """Return the coordinates of a point in one space; the parts are numbered first, then the extras."""
+        gates, params = self._positions(number)
         return (*point[gates], *point[params])
 
-    def _places(self, number: int) -> tuple[slice, slice]:
-        """Where the gates and the parameters of a space stand: of the parts, then of the extras."""
+    def _positions(self, number: int) -> tuple[slice, slice]:
+        """Return the slices of a point with the gates and the parameters of one space; parts first, then extras."""
         spaces = (*self.parts, *self.extras)
         gates = sum(len(s.gates) for s in spaces[:number])
         params = len(self.gates) + self._choices + sum(len(s.params) for s in spaces[:number])
@@ -76,7 +76,7 @@ class JointSpace(Space):
 
     def normalise(self, point: Sequence[int]) -> Point:
         """Return the point with 0 for settings of other allocators and for settings that have no effect."""
-        chosen, own = self._own(point)
+        chosen, own = self._part_of(point)
         part = self.parts[chosen]
         return self._joined(chosen, part.normalise(own), self._extra_points(point, part.allocator.name))
 
@@ -84,7 +84,7 @@ class JointSpace(Space):
         values = [0] * len(self.sizes)
         numbered = [(chosen, own), *enumerate(extra, len(self.parts))]
         for number, coordinates in numbered:
-            gates, params = self._places(number)
+            gates, params = self._positions(number)
             count = gates.stop - gates.start
             values[gates], values[params] = coordinates[:count], coordinates[count:]
         if self._choices:
@@ -93,7 +93,7 @@ class JointSpace(Space):
 
     def settings(self, point: Sequence[int]) -> dict[str, str]:
         """The allocator's name under `ALLOCATOR`, its settings, and those of the extra spaces as NAME.KEY."""
-        chosen, own = self._own(point)
+        chosen, own = self._part_of(point)
         part = self.parts[chosen]
         found = {ALLOCATOR: part.allocator.name, **part.settings(own)}
         for extra, values in zip(self.extras, self._extra_points(point, part.allocator.name), strict=True):
@@ -187,7 +187,7 @@ def _named(name: str, param: Param) -> Param:
 
 
 def restricted(space: Space, keys: Sequence[str]) -> Space:
-    """One allocator's space with the keys that are its own: KEY, or NAME.KEY. Without any, nothing of it is set."""
+    """Return an allocator's space with only these of its settings: KEY, or NAME.KEY. Other names are ignored."""
     start = f"{space.allocator.name}."
     own = {key.removeprefix(start) for key in keys} & {p.key for p in space.params}
     return dataclasses.replace(
@@ -222,6 +222,6 @@ def has_extras(space: Space) -> bool:
 
 
 def extra_settings(space: Space, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of a configuration's settings that are not its allocator's own: NAME.KEY → value."""
+    """Return the settings of a runtime, or of a space that the user added: NAME.KEY → value."""
     names = [extra.allocator.name for extra in space.extras] if isinstance(space, JointSpace) else []
     return {key: value for key, value in settings.items() if any(key.startswith(f"{name}.") for name in names)}

@@ -23,7 +23,7 @@ Reach = Literal["all", "embedded", "glibc", "none"]
 
 
 class MemoryManager(NamedTuple):
-    """Who manages a program's memory.
+    """The malloc or the runtime that manages a program's memory, and what follows for a search.
 
     Attributes:
         runtime: 'go', 'jvm', 'v8' or 'dotnet'; empty where it is malloc.

@@ -35,7 +35,7 @@ class PreloadObstacle(NamedTuple):
 
     @property
     def why(self) -> str:
-        """What does not work, and why."""
+        """The part that does not work, and the reason."""
         return f"{self.what}: {self.reason}"
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class PreloadObstacle(NamedTuple):
 
 
 def find_obstacle(program: str, allocator: str = "", preload: str = "") -> PreloadObstacle | None:
-    """What keeps an allocator and its settings, or the recorder, from a program; None if its file shows nothing.
+    """Return why an allocator and its settings, or the recorder, cannot reach a program; None if nothing shows.
 
     Args:
         program: a path, or a name on PATH.

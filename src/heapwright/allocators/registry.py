@@ -72,7 +72,7 @@ class Allocator:
         return {**needed_variables(self.env, base), **preload_variables(self.preload, base)}
 
     def space(self, threads: bool, expert: bool = False) -> Space:
-        """What can be searched for a program with or without threads on this machine."""
+        """Return the parameter space for a program with or without threads on this machine."""
         known = known_keys(self.file.allocator) if self.file.param else None
         context = Context(
             upstream_version(self.version or ""),

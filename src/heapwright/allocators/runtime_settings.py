@@ -18,7 +18,7 @@ _ALIKE = 0.9  # of two names: one is probably the other with a typing error
 
 
 def runtime_problems(env: Mapping[str, str], program: str | None = None) -> list[str]:
-    """What will not take effect as it stands in this environment, one line each.
+    """Return a line for each setting of a runtime in this environment that will not take effect.
 
     Args:
         env: the whole environment the target gets.

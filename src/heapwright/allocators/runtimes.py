@@ -235,7 +235,7 @@ def _version_texts(spec: RuntimeSpec, path: Path, words: Sequence[str]) -> Itera
     yield from (_start_of(file) for file in _version_files(spec, real, words))
     asked = not spec.version_names or any(re.fullmatch(pattern, real.name) for pattern in spec.version_names)
     if spec.version_args and asked and not is_privileged(path):
-        yield _asked(str(path), tuple(spec.version_args))
+        yield _ask_version(str(path), tuple(spec.version_args))
 
 
 def _version_files(spec: RuntimeSpec, real: Path, words: Sequence[str]) -> list[Path]:
@@ -262,5 +262,5 @@ def _start_of(file: Path) -> str:
 
 
 @cache
-def _asked(program: str, arguments: tuple[str, ...]) -> str:
+def _ask_version(program: str, arguments: tuple[str, ...]) -> str:
     return _output_of([program, *arguments])

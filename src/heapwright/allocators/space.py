@@ -173,7 +173,7 @@ class Space:
 
 
 def own_parts(spec: ParamSpec, pair: str) -> tuple[str, frozenset[str]]:
-    """How a setting is recognised in a variable: by how it begins, and as a whole.
+    """Return the texts by which a setting is recognised in a variable: its beginning, and whole texts.
 
     Args:
         spec: the setting.

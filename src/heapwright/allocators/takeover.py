@@ -25,7 +25,7 @@ Bindings = list[set[tuple[str, str]]]  # for each process: (file, whose malloc i
 
 
 def watch_environment(folder: Path) -> dict[str, str]:
-    """What makes the loader write its bindings into this folder, one file a process."""
+    """Return the variables that make the loader write its bindings into this folder, one file a process."""
     return {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
 
 

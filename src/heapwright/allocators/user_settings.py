@@ -34,7 +34,7 @@ _JEMALLOC_PAIR = re.compile(r"[A-Za-z0-9_]+:[^,]*")
 def environment_problems(
     env: Mapping[str, str], allocators: Iterable[Allocator] | None = None, program: str | None = None
 ) -> list[str]:
-    """What will not take effect as it stands in this environment, one line each: of malloc and of runtimes.
+    """Return a line for each setting of malloc or of a runtime in this environment that will not take effect.
 
     Args:
         env: the whole environment the target gets.
@@ -42,7 +42,7 @@ def environment_problems(
         program: the target, whose loader is asked; default: any.
     """
     of_runtime = runtime_problems(env, program)
-    if not any(name.startswith(_starts()) or name.endswith("MALLOC_CONF") for name in env):
+    if not any(name.startswith(_variable_prefixes()) or name.endswith("MALLOC_CONF") for name in env):
         return of_runtime  # the usual case, and looking for libraries takes a moment
     every = find_allocators().values() if allocators is None else allocators
     found = list({a.path: a for a in reversed(list(every))}.values())[::-1]  # each library once, variants aside
@@ -73,8 +73,8 @@ def check_settings(allocator: Allocator, settings: Mapping[str, str], env: Mappi
         raise UsageError(f"--set: {problems[0]}")
 
 
-def _starts() -> tuple[str, ...]:
-    """How the variables begin that some allocator reads."""
+def _variable_prefixes() -> tuple[str, ...]:
+    """Return the prefixes of the variables that allocators read."""
     return ("MALLOC_", *(bundled_space(name).allocator.env.partition("{")[0] for name in bundled_names()))
 
 
@@ -125,7 +125,7 @@ def _glibc_problems(env: Mapping[str, str], program: str | None, version: str) -
 
 
 def tunables_problems(text: str, version: str) -> list[str]:
-    """What glibc of this version makes of GLIBC_TUNABLES, as far as its settings of malloc are known to us."""
+    """Return a line for each setting of malloc in GLIBC_TUNABLES that glibc of this version ignores or changes."""
     every = {s.key: s for s in bundled_space("glibc").param}
     specs = {s.key: s for s in bundled_space("glibc").param if not version_trouble(s, version)}
     lines = []

@@ -1,1 +1,1 @@
-"""Compares two sets of live instances side by side: reads them, keeps the samples, and judges the difference."""
+"""Compares two sets of live instances side by side: reads them, keeps the readings, and judges the difference."""

@@ -1,4 +1,4 @@
-"""Turns samples into blocks of time: the log ratio of treatment and control in each block, for each number.
+"""Turns readings into blocks of time: the log ratio of treatment and control in each block, for each number.
 
 Both groups in a block see the same moments, so ups and downs of a load that they share cancel. A gauge (memory, a
 number of the user's) counts by its mean in the block, a counter (CPU time, faults) by its growth over the time covered.
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heapwright.canary.instances import InstanceReading
-from heapwright.canary.samples import Header, InstancesSample
+from heapwright.canary.readings import Header, Reading
 
-SAMPLES_PER_BLOCK = 12
-_MIN_SHARE = 0.5  # of the samples of a block, below which it does not count
+READINGS_PER_BLOCK = 12
+_MIN_SHARE = 0.5  # of the readings of a block, below which it does not count
 MEMORY, CPU, FAULTS = "memory_bytes", "cpu_share", "faults_per_s"
 
 
@@ -25,7 +25,7 @@ class RatioSeries:
     """The blocks of one number.
 
     Attributes:
-        times: the middle of each block, in seconds since the first sample.
+        times: the middle of each block, in seconds since the first reading.
         control, treatment: the mean over a group's instances in each block.
         instances: for each group, the values of each instance in each block; None where it has none. Empty for numbers
             that are measured by group.
@@ -46,38 +46,38 @@ class RatioSeries:
         return [math.log(t / c) for c, t in zip(self.control, self.treatment, strict=True)]
 
 
-def all_blocks(header: Header, samples: Sequence[InstancesSample], warm_up_s: float) -> dict[str, RatioSeries]:
+def all_blocks(header: Header, readings: Sequence[Reading], warm_up_s: float) -> dict[str, RatioSeries]:
     """Return the blocks of each number.
 
     Args:
         header: of the canary.
-        samples: in the order of time.
+        readings: in the order of time.
         warm_up_s: seconds after its start in which an instance does not count.
     """
-    if not samples:
+    if not readings:
         return {}
-    length = header.every_s * SAMPLES_PER_BLOCK
-    first = samples[0].time
-    groups: dict[int, list[InstancesSample]] = {}
-    for sample in samples:
-        groups.setdefault(int((sample.time - first) // length), []).append(sample)
-    warm = _Warm(samples, warm_up_s)
+    length = header.every_s * READINGS_PER_BLOCK
+    first = readings[0].time
+    groups: dict[int, list[Reading]] = {}
+    for reading in readings:
+        groups.setdefault(int((reading.time - first) // length), []).append(reading)
+    warm = _Warm(readings, warm_up_s)
     found = {name: RatioSeries() for name in (MEMORY, CPU, FAULTS, *header.numbers)}
-    before: InstancesSample | None = None
+    before: Reading | None = None
     for number, group in sorted(groups.items()):
         previous, before = before, group[-1]
-        if len(group) < _MIN_SHARE * SAMPLES_PER_BLOCK:
+        if len(group) < _MIN_SHARE * READINGS_PER_BLOCK:
             continue
-        # A counter grows from the last sample of the block before, if there is no gap.
+        # A counter grows from the last reading of the block before, if there is no gap.
         joined = previous is not None and group[0].time - previous.time < 3 * header.every_s
         covered = [previous, *group] if joined and previous is not None else group
         at = (number + 0.5) * length
         for name in (MEMORY, CPU, FAULTS):
             counted = group if name == MEMORY else covered
-            times = [sample.time for sample in counted]
+            times = [reading.time for reading in counted]
             sides = [
                 [
-                    _in_block(name, [warm.row(sample, side, i) for sample in counted], times)
+                    _in_block(name, [warm.row(reading, side, i) for reading in counted], times)
                     for i in range(len(getattr(header, side)))
                 ]
                 for side in ("control", "treatment")
@@ -90,13 +90,13 @@ def all_blocks(header: Header, samples: Sequence[InstancesSample], warm_up_s: fl
     return found
 
 
-def restarts(samples: Sequence[InstancesSample]) -> tuple[int, int]:
+def restarts(readings: Sequence[Reading]) -> tuple[int, int]:
     """How often instances of control and of treatment restarted."""
     counts = []
     for side in ("control", "treatment"):
         seen: dict[int, set[float]] = {}
-        for sample in samples:
-            for i, row in enumerate(getattr(sample, side)):
+        for reading in readings:
+            for i, row in enumerate(getattr(reading, side)):
                 if row is not None:
                     seen.setdefault(i, set()).add(row.started)
         counts.append(sum(len(starts) - 1 for starts in seen.values()))
@@ -106,18 +106,18 @@ def restarts(samples: Sequence[InstancesSample]) -> tuple[int, int]:
 class _Warm:
     """Leaves out readings of instances that have just started."""
 
-    def __init__(self, samples: Sequence[InstancesSample], warm_up_s: float) -> None:
+    def __init__(self, readings: Sequence[Reading], warm_up_s: float) -> None:
         self._warm_up_s = warm_up_s
         self._first: dict[tuple[str, int, float], float] = {}  # when an instance's start was first seen
-        for sample in samples:
+        for reading in readings:
             for side in ("control", "treatment"):
-                for i, row in enumerate(getattr(sample, side)):
+                for i, row in enumerate(getattr(reading, side)):
                     if row is not None:
-                        self._first.setdefault((side, i, row.started), sample.time)
+                        self._first.setdefault((side, i, row.started), reading.time)
 
-    def row(self, sample: InstancesSample, side: str, instance: int) -> InstanceReading | None:
-        row: InstanceReading | None = getattr(sample, side)[instance]
-        if row is None or sample.time - self._first[side, instance, row.started] < self._warm_up_s:
+    def row(self, reading: Reading, side: str, instance: int) -> InstanceReading | None:
+        row: InstanceReading | None = getattr(reading, side)[instance]
+        if row is None or reading.time - self._first[side, instance, row.started] < self._warm_up_s:
             return None
         return row
 

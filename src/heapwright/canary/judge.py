@@ -14,7 +14,7 @@
 4. Instances differ without any treatment. With two or more instances on both sides, the interval is also at least that
    of Welch's test between the instances' means. With one, or with one number for a whole group, nothing in the data
    tells this difference from the treatment's; the bound of the mean allows for one of the standard deviation
-   `ALLOWED`, and the result says so.
+   `INSTANCE_SD`, and the result says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heapwright.canary.blocks import RatioSeries
 from heapwright.canary.level import MAX_POINTS, fit_level
 
 FIRST_LOOK = 15  # blocks
-ALLOWED = 0.006  # of the log ratio of two equal instances that hold their level; seen on pairs of equal services
+INSTANCE_SD = 0.006  # of the log ratio of two equal instances that hold their level; seen on pairs of equal services
 _TREND_ALPHA = 0.05
 _END = 0.1
 
@@ -99,7 +99,7 @@ def judge_number(blocks: RatioSeries, margin: float) -> CanaryResult:
     count = FIRST_LOOK << (looks - 1)
     spent = _spent_at(looks)
     between = _between(blocks, count, _BETWEEN)
-    allowed = ALLOWED if between is None else 0.0
+    allowed = INSTANCE_SD if between is None else 0.0
     middle, low, high, drift = _bounds(every[:count], spent, allowed)
     if between is not None:
         low, high = min(low, middle - between), max(high, middle + between)

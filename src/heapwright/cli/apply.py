@@ -67,7 +67,7 @@ def add_parser(verbs: Any) -> None:
         action="store_true",
         help="tell whether the settings would take effect here, or in an image; exit status 1 if they would not",
     )
-    add_container_option(parser, "with --check: the image in which to check the settings (default: the study's)")
+    add_container_option(parser, "with --check: check the settings in this image instead of the study's")
     parser.set_defaults(run=run)
 
 

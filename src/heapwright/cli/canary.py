@@ -14,8 +14,8 @@ from heapwright.errors import UsageError
 from heapwright.terminal_text import console, warn
 
 if TYPE_CHECKING:
+    from heapwright.canary.readings import Reading
     from heapwright.canary.run import CanaryState
-    from heapwright.canary.samples import InstancesSample
     from heapwright.canary.sources import Source
 
 UNDECIDED = 4
@@ -27,9 +27,9 @@ examples:
   heapwright canary --control 4711 --treatment 4713 --number 'errors=./errors.sh {group}'
 
 Give one set of instances the setting (the treatment), leave the other as it is (the control), and send both the same
-kind of load. The canary ends with a claim about memory, at the latest after --for. The same command goes on where it
-was stopped: readings are in the file of -o. Exit status: 0 with a claim about memory, which may be that it is higher
-or the same; 4 without. docs/canary.md explains the statistics.
+kind of load. The canary ends with a claim about memory, at the latest after --for. After an interruption, the same
+command continues the canary: its readings are in the file of -o. Exit status: 0 with a claim about memory, which may
+be that it is higher or the same; 4 without. docs/canary.md explains the statistics.
 """
 
 
@@ -98,11 +98,11 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
-    from heapwright.canary.blocks import MEMORY, SAMPLES_PER_BLOCK
+    from heapwright.canary.blocks import MEMORY, READINGS_PER_BLOCK
     from heapwright.canary.instances import can_read_pss, check_identity, check_names
     from heapwright.canary.judge import FIRST_LOOK
-    from heapwright.canary.run import CLAIMS, judge_samples, starts_of, take_samples
-    from heapwright.canary.samples import Header, SampleFile
+    from heapwright.canary.readings import Header, ReadingFile
+    from heapwright.canary.run import CLAIMS, judge_readings, starts_of, take_readings
     from heapwright.units import show_exactly
 
     sources, definitions = _sources(args)
@@ -110,14 +110,14 @@ def run(args: argparse.Namespace) -> int:
     if both := set(control) & set(treatment):
         raise UsageError(f"{min(both)} is in the control and in the treatment")
     header = Header(control, treatment, args.every, can_read_pss([*control, *treatment]), definitions)
-    warm_up = args.warm_up if args.warm_up is not None else args.every * SAMPLES_PER_BLOCK
+    warm_up = args.warm_up if args.warm_up is not None else args.every * READINGS_PER_BLOCK
     end = time.monotonic() + args.for_ if args.for_ else None
     looked = [0]
 
-    def enough(samples: list[InstancesSample]) -> bool:
+    def enough(readings: list[Reading]) -> bool:
         last = end is not None and time.monotonic() + args.every > end
-        if len(samples) % SAMPLES_PER_BLOCK == 0:  # a block may have ended
-            found = judge_samples(header, samples, warm_up, args.margin)
+        if len(readings) % READINGS_PER_BLOCK == 0:  # a block may have ended
+            found = judge_readings(header, readings, warm_up, args.margin)
             if found.results[MEMORY].verdict in CLAIMS:
                 return True
             looks = max((r.looks for r in found.results.values()), default=0)
@@ -126,8 +126,8 @@ def run(args: argparse.Namespace) -> int:
                 _show(args, found, final=False)
         return last
 
-    with SampleFile(args.output, header) as file:
-        first_look_s = warm_up + FIRST_LOOK * SAMPLES_PER_BLOCK * args.every
+    with ReadingFile(args.output, header) as file:
+        first_look_s = warm_up + FIRST_LOOK * READINGS_PER_BLOCK * args.every
         if args.for_ and not file.before and args.for_ < first_look_s:
             warn(
                 f"--for {show_exactly(args.for_)} ends before the first look, which comes after"
@@ -136,8 +136,8 @@ def run(args: argparse.Namespace) -> int:
         started = starts_of(header, file.before)
         check_identity(control, started, "--control")
         check_identity(treatment, started, "--treatment")
-        samples = take_samples(file, header, sources, enough)
-    found = judge_samples(header, samples, warm_up, args.margin)
+        readings = take_readings(file, header, sources, enough)
+    found = judge_readings(header, readings, warm_up, args.margin)
     _show(args, found, final=True)
     return 0 if MEMORY in found.results and found.results[MEMORY].verdict in CLAIMS else UNDECIDED
 

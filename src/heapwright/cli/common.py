@@ -40,7 +40,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
         "-q",
         "--quiet",
         action="store_true",
-        help="print neither progress nor the result, which --json FILE and other files still get",
+        help="print neither progress nor the result; --json FILE and other files still get the result",
     )
 
 

@@ -46,7 +46,7 @@ examples:
 Ratios are to the first row (the reference); a ratio below 1 is less memory or time. Without --allocators the
 reference is the unchanged program: the row glibc, or a row 'default' if the program has another malloc, with glibc
 as a further row. With --trace every run is a replay of a recording: its ratios are predictions.
-An allocator has no figures if it is not loaded into the program, or into the one with most memory that a script starts.
+An allocator has no figures if it is not loaded into the program (of a script: into the process with most memory).
 """
 
 _MIN_LEGEND = 60  # columns of the legend of a narrow table

@@ -26,7 +26,7 @@ def add_parser(verbs: Any) -> None:
     """Add the verb to the command line."""
     parser: argparse.ArgumentParser = verbs.add_parser(
         "cut",
-        help="cut a span of time out of a trace",
+        help="write a span of time of a trace into a new trace",
         description="Writes the part of a trace, complete or a sample, that lies in a span of time.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -24,9 +24,9 @@ _TOOLS = {
 }
 
 _METERS = {
-    "notify": "the cheapest and most exact back end (seccomp user notification)",
-    "ptrace": "the second choice; --massif emulation and kernel need it",
-    "poll": "works everywhere: reads memory every 10 ms, does not count mapping calls",
+    "notify": "sees every mapping call, by seccomp user notification: one stop a call",
+    "ptrace": "sees every mapping call, too; --massif emulation and kernel need it",
+    "poll": "reads memory every 10 ms and stops nothing; sees no mapping calls; works everywhere",
 }
 
 # Key of the probe → name of the check, detail if the meter gives none, consequence of a failure

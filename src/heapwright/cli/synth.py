@@ -48,7 +48,7 @@ def add_parser(verbs: Any) -> None:
         type=_factor,
         default=1.0,
         metavar="F",
-        help="about this factor times the allocations and frees, with the same live bytes (default 1)",
+        help="multiply the number of allocations and frees by about this factor, at the same live bytes (default 1)",
     )
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed of the trace (default 0)")
     add_replay_options(parser)

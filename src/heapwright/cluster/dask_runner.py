@@ -60,7 +60,7 @@ class DaskRunner:
         noted: called after each finished block.
     """
 
-    elsewhere = True
+    on_other_machines = True
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class DaskRunner:
                 if self._single:
                     return
 
-    def _again(self, number: int) -> None:
+    def _requeue(self, number: int) -> None:
         """Put a block back into the queue under a new number, so that late results of this attempt are ignored."""
         block = self._sent.pop(number)
         if block.member is not None and block.member.busy == number:
@@ -163,7 +163,7 @@ class DaskRunner:
                     f"block {first.block} of phase {first.phase} was lost {_MAX_LOSSES} times: {lost.why}",
                     "check whether the program crashes its machine; the same command continues the study",
                 )
-            self._again(number)
+            self._requeue(number)
 
     def _take(self, number: int, event: dict[str, str]) -> Generator[JobResult]:
         block = self._sent[number]
@@ -175,12 +175,12 @@ class DaskRunner:
             others = [m for m in self.pool.members.values() if m.fit == self._id and not m.refused]
             if block.errors >= _MAX_ERRORS or not others:
                 raise HeapwrightError(event["error"], event["hint"])
-            self._again(number)
+            self._requeue(number)
             return
         finished = decode(event["finished"], TransportedBlockResult)
         if self.pool.kind is not None and differences(self.pool.kind, finished.host):
             self.pool.refuse(member, "its kind of machine has changed")
-            self._again(number)
+            self._requeue(number)
             return
         del self._sent[number]
         member.busy = None

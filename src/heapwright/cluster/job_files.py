@@ -98,7 +98,7 @@ def read_plan(folder: Path) -> JobPlan:
 class FileRunner:
     """Takes results from files; if some are missing, writes their blocks, raises `BlocksWritten`. See runner.Runner."""
 
-    elsewhere = True
+    on_other_machines = True
 
     def __init__(self, machines: FileMachines, recipe: Recipe, traces: dict[str, Path], single: bool = False) -> None:
         self.slots = 1 if single else machines.plan.blocks_at_once

@@ -238,14 +238,14 @@ def unmet_requirements(needs: MachineRequirements, word: str, search_path: str |
         found = library_id(path)
         if found != wanted:
             reasons.append(f"it has another build of {path}" if found else f"it has no {path}")
-    reasons += [f"it does not see {path} (is it on a shared file system?)" for path in needs.paths if not _there(path)]
+    reasons += [f"it does not see {path} (is it on a shared file system?)" for path in needs.paths if not _exists(path)]
     for program in filter(None, [word, *needs.programs]):
         if shutil.which(program, path=search_path) is None:
             reasons.append(f"it has no program {program}")
     return reasons
 
 
-def _there(path: str) -> bool:
+def _exists(path: str) -> bool:
     return Path(path).exists()
 
 

@@ -152,7 +152,7 @@ class WorkerPool:
             except Exception:  # it may be half closed already
                 logging.getLogger(__name__).debug("closing the client", exc_info=True)
 
-    def _again(self) -> LostBlocks:
+    def _reconnect(self) -> LostBlocks:
         """Connect again; all blocks that were running are lost."""
         self.note(f"the connection to the scheduler at {self.address} is lost: connecting again")
         lost = list(self._tasks)
@@ -281,10 +281,10 @@ class WorkerPool:
             # A client can reconnect to a new scheduler by itself, but then it is not subscribed to
             # our topic.
             if self._client.status != "running" or self._client.scheduler_comm is not self._stream:
-                return self._again()
+                return self._reconnect()
             there = self.addresses()
         except (OSError, RuntimeError, TimeoutError):
-            return self._again()
+            return self._reconnect()
         lost = []
         for address in self.members.keys() - there:
             member = self.members.pop(address)
@@ -300,7 +300,7 @@ class WorkerPool:
                 self._asks.put((member, needs, id_, files))
         silent = self._silent()
         if silent is None:
-            return self._again()
+            return self._reconnect()
         return LostBlocks([*lost, *silent], "its worker was lost")
 
     def _leaves(self, member: PoolWorker) -> None:

@@ -231,7 +231,7 @@ class Bencher:
         self.progress.ran(True)
         failure = why_failed(outcome)
         if outcome.run.timed_out:
-            self._hung(allocator.name)
+            self._count_hang(allocator.name)
         elif not failure:
             self._allocators[at], failure = judge_takeover(allocator, words[0], found)
         else:
@@ -291,11 +291,11 @@ class Bencher:
         self.progress.ran(True)
         cell.failure = cell.failure or why_failed(outcome)
         if outcome.run.timed_out:
-            self._hung(cell.allocator)
+            self._count_hang(cell.allocator)
         if not cell.failure:
             cell.runs[number] = metrics_of(outcome)
 
-    def _hung(self, name: str) -> None:
+    def _count_hang(self, name: str) -> None:
         self._hangs[name] = self._hangs.get(name, 0) + 1
 
     def _given_up(self, cells: Sequence[Cell]) -> bool:

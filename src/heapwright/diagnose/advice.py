@@ -236,7 +236,7 @@ def _free_steps(found: AdviceFigures) -> list[str]:
         steps.append(_of_glibc(found, *_ARENAS))
     steps.append(_tune(found))
     if found.unread >= FREE_SHARE * found.resident:
-        steps += _questions(found)
+        steps += _how_to_ask(found)
     return steps
 
 
@@ -296,7 +296,7 @@ def _free(found: AdviceFigures, of: str) -> Advice:
     return Advice("free", sentence, tuple(steps))
 
 
-def _questions(found: AdviceFigures) -> list[str]:
+def _how_to_ask(found: AdviceFigures) -> list[str]:
     """Return how to ask each malloc that cannot be read for its own figures, and the setting that can help."""
     names = found.unread_mallocs or found.allocator
     several = found.known or "," in names  # then 'its own' names none of them
@@ -317,7 +317,7 @@ def _questions(found: AdviceFigures) -> list[str]:
 def _unknown(found: AdviceFigures, of: str) -> Advice:
     """Advice where malloc's free memory cannot be read from outside."""
     name = found.unread_mallocs or found.allocator
-    steps = [*_questions(found), _tune(found)]
+    steps = [*_how_to_ask(found), _tune(found)]
     silent = f"{name} {'do' if ',' in name else 'does'} not show from outside how much of it is free"
     if found.known:  # of other processes
         private = f"{show_bytes(found.unread)} is private memory of processes with another malloc"

@@ -114,7 +114,7 @@ def diagnose(pid: int) -> Diagnosis:
     )
     advice = advise(figures)
     found |= {
-        **_words(advice),
+        **_advice_json(advice),
         "pss_parts": raw.get("pss_parts"),
         "division": vars(division),
         "managed": figures.managed or None,
@@ -155,7 +155,7 @@ def sum_processes(found: Sequence[Diagnosis]) -> Diagnosis:
         "allocators": sorted(mallocs),
         "resident_bytes": figures.resident,
         "division": vars(division),
-        **_words(advice),
+        **_advice_json(advice),
     }
     return Diagnosis(whole, division, figures, advice)
 
@@ -315,7 +315,7 @@ def _by_pss(one: Diagnosis) -> tuple[MemoryDivision, AdviceFigures]:
     return division, one.figures._replace(resident=total, files=files, private=total - files, **scaled)
 
 
-def _words(advice: Advice) -> dict[str, Any]:
+def _advice_json(advice: Advice) -> dict[str, Any]:
     """Return the advice as keys of the JSON."""
     return {"advice": advice.sentence, "finding": advice.kind, "steps": list(advice.steps)}
 

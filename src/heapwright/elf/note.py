@@ -54,7 +54,7 @@ class LinkedAllocator:
 
 
 def read_note(image: Image) -> LinkedAllocator | None:
-    """What `heapwright link` left in a program; None if nothing or nothing that can be read."""
+    """Return the note that `heapwright link` left in a program; None if there is none, or none that can be read."""
     for data in image.notes.get(OWNER, ()):
         try:
             value: Any = json.loads(data.rstrip(b"\0"))

@@ -181,7 +181,7 @@ class Blocks:
             real = [run for run in found.values() if run is not None and run.extra]
             failed = {run.config for run in real if run.failure} | self.unusable.keys()
             missing = [key for key, run in found.items() if run is None and key[2] not in failed]
-            if real and missing and (self.runner.elsewhere or any(run.extra.get("machine") for run in real)):
+            if real and missing and (self.runner.on_other_machines or any(run.extra.get("machine") for run in real)):
                 self.store.forget_block(phase, block)
 
     def _stored_run(self, plan: _PlannedRun) -> StoredRun | None:
@@ -232,7 +232,7 @@ class Blocks:
         failure = outcome.failure
         if not failure and not default:
             failure = self._outputs.difference(job.input.name, outcome.digest, outcome.run.metrics, "the default")
-        if self.runner.elsewhere:
+        if self.runner.on_other_machines:
             charged_s = self.budget.charge_elsewhere(result.elapsed_s / self.runner.slots)
         else:
             charged_s = self.budget.charge()

@@ -104,12 +104,12 @@ class Runner(Protocol):
 
     Attributes:
         slots: how many blocks a search should submit at once; it stays the same for a study.
-        elsewhere: whether blocks go to other machines. Then a block that is stored in part is made anew, because its
-            other runs would come from another machine.
+        on_other_machines: whether blocks go to other machines. Then a block that is stored in part is made anew,
+            because its other runs would come from another machine.
     """
 
     slots: int
-    elsewhere: bool
+    on_other_machines: bool
 
     def submit(self, work: Work) -> None:
         """Accept a block; it may begin at once."""
@@ -161,7 +161,7 @@ class LocalRunner:
         slots: how many blocks run at once; 1 wherever time is measured.
     """
 
-    elsewhere = False
+    on_other_machines = False
 
     def __init__(self, executor: RunsInputs, slots: int = 1) -> None:
         self.executor = executor

@@ -1,1 +1,1 @@
-"""Whether a program starts threads, told before it runs, and the link step that acts on it."""
+"""Tells whether a program can start threads, without running it, and links an allocator that fits."""

@@ -1,4 +1,4 @@
-"""Archives of objects, as `ar` writes them: with the members in them, or thin, with the paths of the members.
+"""Reads archives of objects, as `ar` writes them: with the members in them, or thin, with the paths of the members.
 
     !<arch>\\n  (or !<thin>\\n)
     header of 60 bytes: name 16, date 12, owner 6, group 6, mode 8, size 10, "`\\n"
@@ -7,8 +7,8 @@
 Special members: '/' and '/SYM64/' the symbol index, '//' long names, which 'name/offset' refers to.
 
 The symbol index: a number n, n places of members' headers, n names that end in 0; numbers of 4 bytes (8 in
-'/SYM64/'), highest byte first. The linker takes a member when it defines what is still undefined, and sees that in the
-index: so only the members that are taken are ever read. An archive without an index has it made from its members.
+'/SYM64/'), highest byte first. The linker takes a member that defines an undefined symbol. The index names the member,
+so only the members that are taken are read. For an archive without an index, one is made from its members.
 """
 
 from __future__ import annotations

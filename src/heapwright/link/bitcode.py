@@ -1,8 +1,9 @@
-"""Objects that are LLVM's intermediate code (clang -flto). Only LLVM's own libraries read it, and their format moves.
+"""Tells which names occur in objects of LLVM's intermediate code (clang -flto).
 
-Its names are plain bytes in one table. So this module can tell whether a given name occurs, but cannot list the names.
-That is enough, because callers ask for names that others define. A name within a longer one counts too; that can only
-make more functions count as reached.
+Only LLVM's own libraries can read this code, and its format changes between versions. But its names are plain bytes in
+one table. So this module can tell whether a given name occurs, but cannot list the names. That is enough, because
+callers ask for names that others define. A name within a longer one counts too; that can only make more functions count
+as reached.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Bitcode(Image):
     content: bytes = b""
 
     def mentions(self, names: Iterable[str]) -> list[Symbol]:
-        """Those of the names that occur."""
+        """Return those of the names that occur, as undefined symbols."""
         return [Symbol(name, UNDEFINED, GLOBAL) for name in names if name.encode() in self.content]
 
 

@@ -42,7 +42,7 @@ _NO_LINK = {
 _QUESTION = re.compile(r"^--?(print-|dump|help|target-help)")
 _LINKER = re.compile(r"^(?:[\w.-]+-)?(ld(?:\.(?:bfd|gold|lld|mold))?|mold)(?:-[\d.]+)?$")
 _OTHER = re.compile(r"^(?:[\w.-]+-)?(?:gcc-)?(ar|ranlib|nm|strip|objcopy|as|heapwright)(?:-[\d.]+)?$")
-_BEFORE = ("ccache", "sccache", "distcc", "icecc")  # whose first argument is the compiler
+_LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")  # whose first argument is the compiler
 
 
 def run_compiler(command: Sequence[str], request: LinkRequest) -> int:
@@ -57,7 +57,7 @@ def run_compiler(command: Sequence[str], request: LinkRequest) -> int:
         raise UsageError(
             f"there is no command '{command[0]}'", "put the compiler after --, for example: -- g++ main.o -o prog"
         )
-    first = 2 if Path(command[0]).name in _BEFORE and len(command) > 1 else 1
+    first = 2 if Path(command[0]).name in _LAUNCHERS and len(command) > 1 else 1
     compiler = list(command[:first])
     name = Path(compiler[-1]).name
     try:

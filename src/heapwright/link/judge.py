@@ -42,7 +42,7 @@ _ORDER = ("starts", "may", "plugins", "lookups", "missing", "told", "harmless", 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One link of the proof.
+    """One reason for a verdict.
 
     Attributes:
         symbol: the function, or the library that is missing.

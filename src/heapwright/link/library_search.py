@@ -1,4 +1,4 @@
-"""Where libraries are: for the linker, which looks for -lNAME, and for the loader, which looks for a NEEDED name."""
+"""Finds libraries as the linker does (by -lNAME) and as the loader does (by a NEEDED name)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_file(path: Path) -> bool:
 
 
 def find_linked(name: str, folders: Iterable[str], static: bool) -> Path | None:
-    """What -lNAME means.
+    """Return the file that -lNAME stands for; None if there is none.
 
     Args:
         name: 'm', or ':libm.a' for a file of exactly this name.
@@ -60,7 +60,7 @@ def _loader_cache() -> dict[str, list[str]]:
 
 @cache
 def _configured_folders() -> list[str]:
-    """What /etc/ld.so.conf names, for a system without a cache."""
+    """Return the folders that /etc/ld.so.conf names, for a system without a cache."""
     found: list[str] = []
     for path in (Path("/etc/ld.so.conf"), *sorted(Path("/etc/ld.so.conf.d").glob("*.conf"))):
         try:

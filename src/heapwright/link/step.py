@@ -118,9 +118,13 @@ def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
     if machine not in MACHINES:
         raise Declined(f"heapwright has no allocator for {machine.removeprefix('EM_')}")
     judgement = judge_closure(line, closure, request.plugins)
-    told = f"{judgement.verdict}: {_lasting(reason(judgement))}"
+    verdict_text = f"{judgement.verdict}: {_without_temporary_names(reason(judgement))}"
     choice = from_request(request)
-    choice = replace(choice, why=f"{choice.why}; {told}") if choice else from_verdict(request, judgement.verdict, told)
+    choice = (
+        replace(choice, why=f"{choice.why}; {verdict_text}")
+        if choice
+        else from_verdict(request, judgement.verdict, verdict_text)
+    )
     _check_c_library(choice, closure)
     _check(closure)
     if choice.library:
@@ -130,7 +134,7 @@ def _link_program(linker: str, line: LinkLine, request: LinkRequest) -> int:
     return _link_with(linker, line, choice, judgement.verdict, machine, request, closure)
 
 
-def _lasting(why: str) -> str:
+def _without_temporary_names(why: str) -> str:
     """Return the reason without names of temporary objects, because the same link must give the same program."""
     return re.sub(rf"{re.escape(tempfile.gettempdir())}/[^\s/]+\.o\b", "its own code", why)
 
@@ -209,7 +213,7 @@ def _cause(errors: str) -> str:
     return next((line for line in lines if not line.endswith(":")), lines[0] if lines else "")
 
 
-def _forced(line: LinkLine, closure: Closure) -> list[str]:
+def _forced_symbols(line: LinkLine, closure: Closure) -> list[str]:
     """Return the symbols that the linker must take from archives although nothing insists on them."""
     symbols = ["malloc"]
     if line.static:  # native/allocator/platform/thread_functions.cpp says why
@@ -233,7 +237,7 @@ def _with(line: LinkLine, choice: Choice, note: Path, request: LinkRequest, clos
     at = min(ours, default=len(words))
     if choice.library is None:
         return [*words[:at], str(note), *words[at:]]
-    more = [word for symbol in _forced(line, closure) for word in ("-u", symbol)]
+    more = [word for symbol in _forced_symbols(line, closure) for word in ("-u", symbol)]
     if choice.shared:
         more += ["--push-state", "--no-as-needed", str(choice.library), "--pop-state"]
         if request.rpath:

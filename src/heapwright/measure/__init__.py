@@ -1,4 +1,4 @@
-"""Runs the native meter and reads its output. Called, the package is `heapwright.api.measure`.
+"""Runs the native meter and reads its output. A call of the package calls `heapwright.api.measure`.
 
 The API has a function with this package's name, `heapwright.measure`. Whichever of the two a program imports first, the
 name stands for both: a package whose modules can be imported, and which can be called.

@@ -261,7 +261,7 @@ def _supervisord(shipped: _Shipped) -> str:
         [
             _comment(shipped.claim),
             "# Add the line to [program:NAME], after settings of its own with a comma; then: supervisorctl update",
-            *(f"# {library.here}" for library in shipped.libraries),
+            *(f"# {library.copy_instruction}" for library in shipped.libraries),
             "[program:NAME]",
             f"environment={settings}",
         ]
@@ -302,7 +302,7 @@ def _lmod(shipped: _Shipped) -> str:
         [
             f"--{_comment(shipped.claim)[1:]}",
             "-- Save as heapwright/NAME.lua in a folder of $MODULEPATH; then: module load heapwright/NAME",
-            *(f"-- {library.here}" for library in shipped.libraries),
+            *(f"-- {library.copy_instruction}" for library in shipped.libraries),
             f"whatis({lua_quote(f'malloc settings for {name}')})",
             *lines,
         ]

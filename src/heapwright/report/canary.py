@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from heapwright.canary.blocks import SAMPLES_PER_BLOCK
-from heapwright.canary.judge import ALLOWED, FIRST_LOOK, CanaryResult
+from heapwright.canary.blocks import READINGS_PER_BLOCK
+from heapwright.canary.judge import FIRST_LOOK, INSTANCE_SD, CanaryResult
 from heapwright.canary.run import CLAIMS, LABELS, CanaryState
 from heapwright.metrics import show_bytes, show_seconds
 from heapwright.report.terminal import paragraph
@@ -64,13 +64,13 @@ def _looks(found: CanaryState) -> int:
 
 
 def _block_s(found: CanaryState) -> float:
-    return found.header.every_s * SAMPLES_PER_BLOCK
+    return found.header.every_s * READINGS_PER_BLOCK
 
 
 def extent(found: CanaryState) -> str:
     """The last sentence: how many readings and blocks there are."""
-    readings = counted(found.samples, "reading")
-    span = f"{readings} in {show_seconds(found.sampled_s)}" if found.sampled_s else readings
+    readings = counted(found.readings, "reading")
+    span = f"{readings} in {show_seconds(found.covered_s)}" if found.covered_s else readings
     blocks = counted(max((r.blocks for r in found.results.values()), default=0), "block")
     if not _looks(found):
         return f"{span}; {blocks} so far."
@@ -89,9 +89,9 @@ def notes(found: CanaryState) -> list[str]:
         names = ", ".join(visible(name) for name in found.header.numbers)
         lines.append(
             f"Each group has one value of {names}. So differences between instances of a group are not in the interval;"
-            f" those above {100 * ALLOWED:g}% are part of the result."
+            f" those above {100 * INSTANCE_SD:g}% are part of the result."
         )
-    if abs(found.control_older_s) > found.sampled_s:
+    if abs(found.control_older_s) > found.covered_s:
         older, younger = ("control", "treatment") if found.control_older_s > 0 else ("treatment", "control")
         lines.append(
             f"The instances of {older} have run {show_seconds(abs(found.control_older_s))} longer than those of"
@@ -113,7 +113,7 @@ def notes(found: CanaryState) -> list[str]:
         lines.append(f"Restarts: {control} of control, {treatment} of treatment; the time after each does not count.")
     if found.down:
         lines.append(f"Down at the last reading: {', '.join(map(visible, found.down))}.")
-    gap = found.last - found.began - found.sampled_s
+    gap = found.last - found.began - found.covered_s
     if gap > 3 * found.header.every_s:
         lines.append(f"{show_seconds(gap)} without readings do not count.")
     if not found.header.proportional:
@@ -126,8 +126,8 @@ def as_json(found: CanaryState) -> dict[str, Any]:
     return {
         "control": found.header.control,
         "treatment": found.header.treatment,
-        "samples": found.samples,
-        "sampled_s": found.sampled_s,
+        "samples": found.readings,
+        "sampled_s": found.covered_s,
         "restarts": {"control": found.restarts[0], "treatment": found.restarts[1]},
         "one_instance": found.has_single_instance,
         "memory": "pss" if found.header.proportional else "rss",

@@ -54,8 +54,8 @@ def quality_name(analysis: Analysis) -> str:
     """Return the name of the quality: 'best ratio of CPU time (smaller is better)'."""
     labels = " and ".join(METRICS[m].label for m in analysis.objectives)
     if analysis.larger_is_better:
-        alone = default_quality(analysis.objectives)
-        return f"hypervolume of {labels} (larger is better; the default alone has {alone:.6g})"
+        of_default = default_quality(analysis.objectives)
+        return f"hypervolume of {labels} (larger is better; the default alone has {of_default:.6g})"
     return f"best ratio of {labels} to the default (smaller is better)"
 
 

@@ -29,14 +29,14 @@ class ShippedLibrary(NamedTuple):
     sha256: str
 
     @property
-    def here(self) -> str:
-        """What another machine needs, for a comment beside a setting of this machine."""
+    def copy_instruction(self) -> str:
+        """The instruction for another machine, for a comment beside a setting of this machine."""
         path = _on_one_line(self.path)
         return f"On another machine, copy {path} (sha256 {self.sha256 or 'unknown'}) and change its path below"
 
     @property
     def sentence(self) -> str:
-        """Where the library of an image comes from, for a comment."""
+        """The source of the library of an image, for a comment."""
         source = _on_one_line(self.source)
         where = f"{source} of this machine"
         if self.in_kit:

@@ -36,7 +36,7 @@ class _Climber:
     Attributes:
         weights: (n_objectives,) weights.
         margin: noise of a comparison of two costs; an improvement must exceed it.
-        here, cost: the incumbent and its scalar cost; at first the default with cost 0.
+        incumbent, cost: the incumbent and its scalar cost; at first the default with cost 0.
         best, best_cost: the best incumbent so far.
         failures: neighbours evaluated since the incumbent last changed. A change in a batch that this climber proposed
             does not forget the batch: all of it counts.
@@ -46,7 +46,7 @@ class _Climber:
 
     weights: Weights
     margin: float
-    here: Point
+    incumbent: Point
     cost: float
     best: Point
     best_cost: float
@@ -78,10 +78,10 @@ class Local:
         climber = self._climbers[self._turn % len(self._climbers)]
         asked: dict[Point, None] = {}
         if climber.failures >= self._patience and climber.restart is None:
-            climber.restart = self._elsewhere(climber)
+            climber.restart = self._restart_point(climber)
         if climber.restart is not None and climber.restart not in self._seen:
             asked[climber.restart] = None
-        start = climber.restart or climber.here
+        start = climber.restart or climber.incumbent
         for _ in range(BATCH * _TRIES):
             if len(asked) >= BATCH:
                 break
@@ -100,7 +100,7 @@ class Local:
         self._learn(observations)
         climber.failures += len(observations)
         if climber.restart is not None:
-            climber.here, climber.cost = climber.restart, scalar(self._seen.get(climber.restart), climber.weights)
+            climber.incumbent, climber.cost = climber.restart, scalar(self._seen.get(climber.restart), climber.weights)
             climber.failures, climber.restart = 0, None
             self._move(climber, observations)
 
@@ -112,28 +112,28 @@ class Local:
     def _move(self, climber: _Climber, observations: Sequence[Observation]) -> None:
         for observation in observations:
             point, cost = observation.point, scalar(observation.costs, climber.weights)
-            if self._wins(point, cost, climber.here, climber.cost, climber.margin):
-                climber.here, climber.cost, climber.failures = point, cost, 0
+            if self._wins(point, cost, climber.incumbent, climber.cost, climber.margin):
+                climber.incumbent, climber.cost, climber.failures = point, cost, 0
             if self._wins(point, cost, climber.best, climber.best_cost, climber.margin):
                 climber.best, climber.best_cost, climber.stuck = point, cost, 0
 
-    def _wins(self, point: Point, cost: float, here: Point, best: float, margin: float) -> bool:
+    def _wins(self, point: Point, cost: float, incumbent: Point, incumbent_cost: float, margin: float) -> bool:
         """Return whether a point beats an incumbent: by more than the noise, or within it with fewer settings.
 
         An infeasible point never wins.
 
         Args:
             point, cost: the candidate and its scalar cost.
-            here, best: the incumbent and its scalar cost.
+            incumbent, incumbent_cost: the incumbent and its scalar cost.
             margin: noise of the comparison; 0 if unknown.
         """
         if cost == math.inf:
             return False
-        if cost < best - margin:
+        if cost < incumbent_cost - margin:
             return True
-        return bool(margin) and cost <= best and sum(map(bool, point)) < sum(map(bool, here))
+        return bool(margin) and cost <= incumbent_cost and sum(map(bool, point)) < sum(map(bool, incumbent))
 
-    def _elsewhere(self, climber: _Climber) -> Point:
+    def _restart_point(self, climber: _Climber) -> Point:
         """Return the best point with a few settings changed; at every third failure a random point."""
         climber.stuck += 1
         if climber.stuck % 3 == 0:

@@ -16,8 +16,8 @@ from heapwright.study.view import Agreement
 from heapwright.terminal_text import counted
 from heapwright.units import percent
 
-RANK = 0.6  # replays are not used if Spearman's correlation is below this
-FAITHFUL = 0.03  # a replay is called faithful if its memory is at most so far from the program's
+MIN_RANK = 0.6  # replays are not used if Spearman's correlation is below this
+FAITHFUL_ERROR = 0.03  # a replay is called faithful if its memory is at most so far from the program's
 _MIN_PAIRS = 5
 _MIN_SHOWN_PAIRS = 10  # Fisher's bound is too narrow for fewer: by chance 1 in 120 orders of five settings is perfect
 _MIN_RELIABILITY = 0.3
@@ -89,7 +89,7 @@ class AnchorError:
     Attributes:
         allocator: its name. metric: the key of the metric.
         error: predicted value / measured value - 1.
-        beyond_chance: whether it is above `FAITHFUL` and the noise of the program's runs together.
+        beyond_chance: whether it is above `FAITHFUL_ERROR` and the noise of the program's runs together.
     """
 
     allocator: str
@@ -123,7 +123,9 @@ def anchor_errors(
                 chance = 2 * noise.get(metric, 0.0) / max(1, measured.runs) ** 0.5
                 error = math.expm1(expected - true)
                 found.append(
-                    AnchorError(replayed.config.allocator, metric, error, abs(expected - true) > FAITHFUL + chance)
+                    AnchorError(
+                        replayed.config.allocator, metric, error, abs(expected - true) > FAITHFUL_ERROR + chance
+                    )
                 )
     return found
 
@@ -136,13 +138,13 @@ def errors_sentence(errors: Sequence[AnchorError]) -> str:
     where = f"{METRICS[worst.metric].label} {percent(1 + worst.error)} under {worst.allocator}"
     if not any(error.beyond_chance for error in errors):
         return (
-            f"Replays under each allocator at its defaults are within {FAITHFUL:.0%} of the program, or within noise"
-            f" (largest difference: {where})."
+            f"Replays under each allocator at its defaults are within {FAITHFUL_ERROR:.0%} of the program, or within"
+            f" noise (largest difference: {where})."
         )
     return (
         "Replays of this program are not faithful: their memory differs from the program's by more than"
-        f" {FAITHFUL:.0%} (largest difference: {where}). The search shifts their predictions to the measured values,"
-        " and goes on to check their order on the program."
+        f" {FAITHFUL_ERROR:.0%} (largest difference: {where}). The search shifts their predictions to the measured"
+        " values, and goes on to check their order on the program."
     )
 
 
@@ -189,7 +191,7 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
         return Agreement(metric, pairs, None, "few")
     values = [v for p, _ in both for group in p.values.get(metric, {}).values() for v in group]
     page = resolution(metric, [statistics.median(values)]) if values else 0.0  # runs of the program may not vary at all
-    variance = max(noise**2, page**2, _within([p for p, _ in both], metric))
+    variance = max(noise**2, page**2, _variance_within([p for p, _ in both], metric))
     error = statistics.fmean(variance / max(1, p.runs) for p, _ in both)
     spread = statistics.pvariance([p for p, _ in pairs])
     reliability = max(0.0, 1 - error / spread) if spread else 0.0
@@ -199,8 +201,8 @@ def _agreement(metric: str, both: Sequence[tuple[Candidate, Candidate]], noise: 
     ranks = [mean_ranks(side).tolist() for side in zip(*pairs, strict=True)]
     rank = statistics.correlation(*ranks) if spread and replay_spread else 0.0
     corrected = rank / max(reliability, _MIN_RELIABILITY) ** 0.5
-    holds = len(pairs) >= _MIN_SHOWN_PAIRS and _bounds(rank, len(pairs))[0] >= RANK
-    fails = _bounds(corrected, len(pairs))[1] < RANK
+    holds = len(pairs) >= _MIN_SHOWN_PAIRS and _bounds(rank, len(pairs))[0] >= MIN_RANK
+    fails = _bounds(corrected, len(pairs))[1] < MIN_RANK
     return Agreement(metric, pairs, rank, "holds" if holds else "fails" if fails else "unclear")
 
 
@@ -210,7 +212,7 @@ def _bounds(rank: float, pairs: int) -> tuple[float, float]:
     return math.tanh(z - error), math.tanh(z + error)
 
 
-def _within(candidates: Sequence[Candidate], metric: str) -> float:
+def _variance_within(candidates: Sequence[Candidate], metric: str) -> float:
     """The variance of a log ratio within one configuration, pooled over configurations with several runs."""
     groups = [g for c in candidates for g in c.logs.get(metric, {}).values() if len(g) > 1]
     free = sum(len(g) - 1 for g in groups)

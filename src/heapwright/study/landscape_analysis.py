@@ -107,14 +107,18 @@ def autocorrelation(costs: Costs, shape: Sequence[int], distance: int = 1) -> fl
     known = np.array([c for c in costs if c is not None])
     if len(known) < 2 or known.var() <= 1e-18:
         return None
-    pairs = [(a, b) for i, j in _apart(shape, distance) if (a := costs[i]) is not None and (b := costs[j]) is not None]
+    pairs = [
+        (a, b)
+        for i, j in _pairs_at_distance(shape, distance)
+        if (a := costs[i]) is not None and (b := costs[j]) is not None
+    ]
     if not pairs:
         return None
     mean = known.mean()
     return float(np.mean([(a - mean) * (b - mean) for a, b in pairs]) / known.var())
 
 
-def _apart(shape: Sequence[int], distance: int) -> list[tuple[int, int]]:
+def _pairs_at_distance(shape: Sequence[int], distance: int) -> list[tuple[int, int]]:
     """Return the pairs of indices that are so many steps apart along one axis."""
     found = []
     for index, at in enumerate(product(*map(range, shape))):

@@ -101,10 +101,10 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
     calibrated = [v for r in store.runs(Phase.CALIBRATE) if r.block and (v := r.metrics.get(metric)) is not None]
     default = [v for r in runs if r.config == 1 and (v := r.metrics.get(metric)) is not None] or calibrated
     floor = resolution(metric, default) / math.sqrt(12)  # standard deviation of a rounding to whole steps
-    error = max(_error(candidates, metric, calibrated), floor)
-    repeats = _repeats(candidates, metric)
+    error = max(_standard_error(candidates, metric, calibrated), floor)
+    repeats = _repeat_distances(candidates, metric)
     measured = [p for p in points if p.ratio is not None]
-    gain, contrast = _ends(store, measured, metric, options)
+    gain, contrast = _compare_extremes(store, measured, metric, options)
     differs = contrast is not None and contrast.p < _SHOWN and contrast.median > 1 + options.margin
     return LandscapeResult(
         metric,
@@ -122,7 +122,7 @@ def landscape_result_of(store: Store, metric: str = "") -> LandscapeResult:
     )
 
 
-def _ends(
+def _compare_extremes(
     store: Store, measured: Sequence[LandscapePoint], metric: str, options: Options
 ) -> tuple[FreshComparison | None, FreshComparison | None]:
     """The lowest point against the default, and the highest against the lowest, in fresh runs; None where not made."""
@@ -173,7 +173,7 @@ def _points(
     return points
 
 
-def _error(candidates: dict[int, Candidate], metric: str, calibrated: list[float]) -> float:
+def _standard_error(candidates: dict[int, Candidate], metric: str, calibrated: list[float]) -> float:
     """The standard error of a point's mean log ratio: pooled over repeated points, or else from the default's runs."""
     squares, freedom = 0.0, 0
     for candidate in candidates.values():
@@ -191,7 +191,7 @@ def _runs_each(candidates: dict[int, Candidate], metric: str) -> float:
     return max(1.0, sum(counts) / len(counts)) if counts else 1.0
 
 
-def _repeats(candidates: dict[int, Candidate], metric: str) -> list[float]:
+def _repeat_distances(candidates: dict[int, Candidate], metric: str) -> list[float]:
     """How far measurements of one point lie apart, for each repeated point: the mean over its pairs of runs.
 
     Scaled to the noise of a mean of as many runs as a point has, so that differences between points compare.

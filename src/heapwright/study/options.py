@@ -34,9 +34,9 @@ CONFIRM_LOOK = 5  # look at the intervals after every so many further pairs
 CALIBRATE_SHARE = 0.1  # of a time budget: a long program's default is run less often
 REPORT_SHARE, REPORT_STARTS = 0.1, 3.0  # the report's part of a time budget, at most; in times that it took to begin
 REPLAY_SHARE = 0.7  # of the search's time, for replays; the rest is for their best on the program
-REPLAY_SHARE_ALONE = 0.9  # where replays only predict; the rest is for fresh replays of the best setting
-FRESH_REPLAYS = 8  # pairs of these
-REPLAY_SHARE_WITH_RUNTIME = 0.35  # likewise if settings of a runtime are searched, which replays do not show
+REPLAY_SHARE_WITH_RUNTIME = 0.35  # the same if settings of a runtime are searched, which replays do not show
+REPLAY_SHARE_ALONE = 0.9  # the same where replays only predict; the rest is for fresh replays of the best setting
+FRESH_REPLAYS = 8  # pairs of fresh replays of the best setting
 REFERENCES = 3  # at most so many rows of usual advice stand beside the picks
 RACE, RACE_ROUNDS = 10, 2  # members of a front of replays that run on the program, and how often
 

@@ -34,7 +34,7 @@ _LIMITED_BY_KIND = (
     *("peak_rss_bytes", "mean_rss_bytes", "p95_rss_bytes", "final_rss_bytes", "idle_rss_bytes"),
     *("peak_pss_bytes", "mean_pss_bytes", "wall_s", "cpu_s", "time_per_op_s", "cpu_per_op_s"),
 )
-_BEYOND = 10.0  # how much worse the search sees a candidate for each unit of log ratio beyond a limit
+_LIMIT_PENALTY = 10.0  # how much worse the search sees a candidate for each unit of log ratio beyond a limit
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -157,7 +157,7 @@ class Aims(NamedTuple):
         if costs is None:
             return None
         beyond = self.policy.excess(candidate, self.objectives) + sum(r.excess(candidate) for r in self.requires)
-        return tuple(cost + _BEYOND * beyond for cost in costs)
+        return tuple(cost + _LIMIT_PENALTY * beyond for cost in costs)
 
     @property
     def bounded(self) -> list[str]:
@@ -166,7 +166,7 @@ class Aims(NamedTuple):
         return sorted(named - set(self.objectives))
 
     def score(self, costs: Sequence[float]) -> float:
-        """What these costs amount to; below 0 they gain."""
+        """Return the sum of the costs by the policy's weights; below 0 the gains outweigh the losses."""
         return self.policy.score(dict(zip(self.objectives, costs, strict=True)))
 
 

@@ -27,10 +27,10 @@ from heapwright.units import percent
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
 
-REACHED = 0.98  # this share of the peak counts as the peak: later slow growth does not matter
+PEAK_SHARE = 0.98  # this share of the peak counts as the peak: later slow growth does not matter
 _SLACK, _MIN_SLACK_S = 1.25, 0.5
-_SEEN = 0.95  # a prefix must reach this share of a whole run's peak: peaks vary
-_WORTH = 0.5  # a prefix may take at most this share of a run
+_MIN_PEAK_SHARE = 0.95  # a prefix must reach this share of a whole run's peak: peaks vary
+_MAX_RUN_SHARE = 0.5  # a prefix may take at most this share of a run
 
 
 class WholeRun(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ def find_prefix(first: Sequence[StoredRun], objectives: Sequence[str]) -> tuple[
         if len(known) < len(times):
             return None
         length = max(_SLACK * max(known), max(known) + _MIN_SLACK_S)
-        if length > _WORTH * wall:
+        if length > _MAX_RUN_SHARE * wall:
             return None
         lengths.append(length)
     return Prefix(seconds=math.ceil(round(10 * max(lengths), 6)) / 10), shown
@@ -126,7 +126,7 @@ def _reached_s(run: StoredRun, metric: str) -> float | None:
     values, times = series.get(METRICS[metric].series) or [], series.get("t") or []
     highest = max(values, default=0.0)
     ends = [*times[1:], run.metrics.get("wall_s") or 0.0]
-    return next((t for t, value in zip(ends, values, strict=False) if value >= REACHED * highest > 0), None)
+    return next((t for t, value in zip(ends, values, strict=False) if value >= PEAK_SHARE * highest > 0), None)
 
 
 def prefixes_miss_peak(runs: Sequence[StoredRun], objectives: Sequence[str]) -> bool:
@@ -139,7 +139,7 @@ def prefixes_miss_peak(runs: Sequence[StoredRun], objectives: Sequence[str]) -> 
         for metric in objectives:
             peak = whole.metrics.get(metric) or 0.0
             values = [run.metrics.get(metric) or 0.0 for run in runs if run.block > 0 and run.input == whole.input]
-            if values and max(values) < _SEEN * peak:
+            if values and max(values) < _MIN_PEAK_SHARE * peak:
                 return True
     return False
 
@@ -199,7 +199,7 @@ def prefix_sentence(kept: ChosenPrefix, objectives: Sequence[str], chosen: str) 
     labels = " and ".join(METRICS[m].label for m in objectives)
     text = (
         f"A whole run takes {show_seconds(kept.run_s)}, and the time budget holds too few of them. A run reaches"
-        f" {100 * REACHED:.0f}% of its {labels} early, so heapwright compared {kept.prefix.shown()}."
+        f" {100 * PEAK_SHARE:.0f}% of its {labels} early, so heapwright compared {kept.prefix.shown()}."
     )
     if kept.whole is None:
         return f"{text} Later parts of a run were not compared."

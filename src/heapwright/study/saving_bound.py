@@ -46,9 +46,9 @@ LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55)
 # Bytes by which the peaks of equal runs may differ: the kernel sums the resident pages of each core
 # in batches, and maps a varying number of library pages around each fault.
 PEAK_JITTER_BYTES = 128 << 10
-CONTENDED = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
+CONTENDED_CALLS_PER_S = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
 _MAX_BOUND = 0.95  # the sentence leaves out larger bounds, which say nothing; also the largest bound on CPU time
-_CONSISTENT = 1.02  # tolerance: blocks and resident memory are counted separately, the latter in whole pages
+_TOLERANCE = 1.02  # blocks and resident memory are counted separately, the latter in whole pages
 _MAPPED = 1.125  # memory of blocks with their own mappings, over their size: one page in 32 KiB
 
 
@@ -147,7 +147,7 @@ def memory_bound(default: DefaultMeasurements, counts: RecordedCounts | None) ->
     counts = _of_busiest(default, counts)
     floor = max(0.0, counts.live_bytes - counts.untouched_bytes) if counts is not None and counts.used else 0.0
     anonymous = default.peak - parts.program - parts.files - parts.stacks
-    if floor > _CONSISTENT * anonymous + default.spread + PEAK_JITTER_BYTES:
+    if floor > _TOLERANCE * anonymous + default.spread + PEAK_JITTER_BYTES:
         floor = 0.0  # more than was ever resident: parts of small blocks were never touched, so nothing is known
     # File pages may come and go beside the heap; the program stays.
     savable = min(held, default.peak - parts.program - parts.stacks - floor)
@@ -167,7 +167,7 @@ def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> fl
         return None
     calls = counts.events / counts.share
     used = max(0.0, counts.asked_bytes - counts.untouched_bytes) / counts.share
-    often = calls > CONTENDED * default.cpu_s
+    often = calls > CONTENDED_CALLS_PER_S * default.cpu_s
     if often and _allocating_threads(default, counts) > 1:
         return 1.0
     parts = default.parts

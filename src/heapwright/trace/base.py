@@ -166,11 +166,11 @@ def base_error(base: Mapping[str, float], as_recorded: Sequence[ReplayRun], info
         Bytes that the replay needs too much (below 0: too little); None if the recording does not tell.
     """
     split = next((s for s in (info.resident_at_peak, info.resident_at_end) if s and s.own_bytes is not None), None)
-    least = split or info.resident_at_peak
-    if least is None or PEAK not in base:
+    parts = split or info.resident_at_peak
+    if parts is None or PEAK not in base:
         return None
     replays = statistics.median(r.report.outside_bytes for r in as_recorded if r.report)
-    outside = least.files_bytes + least.forked_bytes + (least.own_bytes or 0) - replays
+    outside = parts.files_bytes + parts.forked_bytes + (parts.own_bytes or 0) - replays
     return outside - base[PEAK] if split else max(0.0, outside - base[PEAK])
 
 

@@ -261,15 +261,15 @@ def _loadable(recorded: str) -> Allocator | None:
     if Path(recorded).name.startswith(_C_LIBRARIES):
         return None
     installed = find_allocators()
-    here = os.path.realpath(recorded)
+    real_path = os.path.realpath(recorded)
     for one in installed.values():
-        if one.preload and os.path.realpath(one.preload) == here:
+        if one.preload and os.path.realpath(one.preload) == real_path:
             return one
     for one in installed.values():  # recorded on another machine
         if one.preload and Path(one.preload).name == Path(recorded).name:
             return one
     if ".so" in Path(recorded).name:
-        return get_allocator(here) if os.access(here, os.R_OK) and preloadable(here) else None
+        return get_allocator(real_path) if os.access(real_path, os.R_OK) and preloadable(real_path) else None
     embedded = find_embedded(recorded)
     return installed.get(embedded.name) if embedded is not None else None
 

@@ -185,13 +185,13 @@ class ReadyTrace:
 
     def mean_rss(self, report: Report) -> float:
         """Returns the resident memory of a replay in bytes, averaged over the time that the program would take."""
-        timed = self._timed(report)
+        timed = self._intervals(report)
         total = sum(time for time, _ in timed)
         return sum(time * size for time, size in timed) / total if total else report.readings[-1].resident_bytes
 
     def p95_rss(self, report: Report) -> float:
         """Returns the resident memory of a replay in bytes that the program would not exceed for 95% of its time."""
-        timed = sorted(self._timed(report), key=lambda one: one[1])
+        timed = sorted(self._intervals(report), key=lambda one: one[1])
         left = 0.95 * sum(time for time, _ in timed)
         for time, size in timed:
             left -= time
@@ -199,7 +199,7 @@ class ReadyTrace:
                 return size
         return report.readings[-1].resident_bytes
 
-    def _timed(self, report: Report) -> list[tuple[float, int]]:
+    def _intervals(self, report: Report) -> list[tuple[float, int]]:
         """The intervals between readings: nanoseconds that the program would have taken, and resident bytes at the end.
 
         The program's time contains calls of malloc, by `reference`. Under another malloc they take this replay's time.
@@ -255,12 +255,12 @@ class ReplayRun:
         if self.report is None:
             return found
         own = self.report.own_rss_bytes
-        found["mean_rss_bytes"] = _beyond(self.mean_rss_bytes, own)
-        found["p95_rss_bytes"] = _beyond(self.p95_rss_bytes, own)
+        found["mean_rss_bytes"] = _less_own_tables(self.mean_rss_bytes, own)
+        found["p95_rss_bytes"] = _less_own_tables(self.p95_rss_bytes, own)
         found["final_rss_bytes"] = None  # a replay does not end as the program does
         for peak in ("peak_rss_bytes", "peak_heap_bytes", "peak_vm_bytes", "massif_peak_bytes"):
             if (value := found.get(peak)) is not None:
-                found[peak] = _beyond(value, own)
+                found[peak] = _less_own_tables(value, own)
         found["peak_pss_bytes"], found["mean_pss_bytes"] = found.get("peak_rss_bytes"), found["mean_rss_bytes"]
         if found.get("cpu_s") is not None:
             found["cpu_s"] = max(0.0, (found["cpu_s"] or 0.0) - own_cpu_s)
@@ -396,7 +396,7 @@ def replay_once(
     return ReplayRun(dataclasses.replace(run), read, mean, p95)
 
 
-def _beyond(value: float, own: int) -> float | None:
+def _less_own_tables(value: float, own: int) -> float | None:
     """Returns the bytes that a reading has beyond the replayer's own tables.
 
     None if the reading does not even include these: a meter that polls may read the memory of a replay of a few

@@ -213,8 +213,8 @@ def _runtime_manages(session: Session, program: str) -> bool:
 
 def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -> bool:
     """Leave out allocators that cannot reach the program and tell who manages its memory; whether any is left."""
-    here = session.workload.container is None  # otherwise the path is one of the image
-    busiest = next(filter(None, map(busiest_program, first)), "") if here else ""
+    on_this_machine = session.workload.container is None  # otherwise the path is one of the image
+    busiest = next(filter(None, map(busiest_program, first)), "") if on_this_machine else ""
     if session.recordings is None:
         find_extras(session, busiest)
     session.allocators, managed = reachable_allocators(

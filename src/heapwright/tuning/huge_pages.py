@@ -1,9 +1,9 @@
 """Chooses settings for huge pages that a search tries first, if the program's heap is large enough to gain from them.
 
-A space has dozens of settings, and a short search tries few of them. Huge pages are one setting of which the heap's
-size says whether it may matter. So the search begins with it: under `madvise` with the values that ask for huge pages,
-under `always` with those that forbid them. If the user names a method, only the method chooses settings, because
-experiments compare methods.
+A space has dozens of settings, and a short search tries few of them. The size of the heap tells whether huge pages
+may matter. If so, the search begins with them: under `madvise` with the values that ask for huge pages, under `always`
+with those that forbid them. If the user names a method, only the method chooses settings, because experiments compare
+methods.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def minify(
     first = blocks.first_block(phase, [config])
     measured = _measure(phase, first, rounds, config, list(variants.values()), blocks, inputs)
     few = noise if rounds < MINIFY_MIN_ROUNDS else ()
-    harm = {key: _harm(measured.get(v.id), objectives, bounded, margin, few) for key, v in variants.items()}
+    harm = {key: _removal_cost(measured.get(v.id), objectives, bounded, margin, few) for key, v in variants.items()}
     kept = {key for key, (proven, _) in harm.items() if proven}
     by_value = sorted((key for key in variants if key not in kept), key=lambda key: -harm[key][1])
     for attempt in range(1, len(by_value) + 1):
@@ -198,7 +198,7 @@ def _measure(
     return gather(runs, {c.id: c for c in [config, *others]}, config.id)
 
 
-def _harm(
+def _removal_cost(
     candidate: Candidate | None,
     objectives: Sequence[str],
     bounded: Sequence[str],

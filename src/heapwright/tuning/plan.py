@@ -126,20 +126,20 @@ def make_plan(
     """
     order = [name for name in opt.STAGES if name in needs]
     usual = {name: needs[name].usual * run_s for name in order}
-    given = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
+    allotted = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
     min_total_s = sum(need.min_runs for name, need in needs.items() if name != Phase.MINIFY) * run_s
     confirm = needs[Phase.CONFIRM].min_runs * run_s if Phase.CONFIRM in needs else 0.0
     return StudyEstimate(
         run_s,
-        {name: min(usual[name], given[name]) for name in order},
+        {name: min(usual[name], allotted[name]) for name in order},
         budget_s,
         proof=confirm <= left_s,
         predicts=(_RECORDING + _MIN_REPLAYS) * run_s <= left_s,
-        enough_s=_advised((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * min_total_s),
+        enough_s=_next_budget((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * min_total_s),
         whole_s=whole_s,
     )
 
 
-def _advised(seconds: float) -> float:
+def _next_budget(seconds: float) -> float:
     """The next larger budget that a person would choose, in seconds."""
     return next((s for s in _ROUND if s >= seconds), 3600.0 * math.ceil(seconds / 3600))

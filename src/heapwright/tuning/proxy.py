@@ -34,15 +34,15 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
 CHECK_EVERY = 32  # further configurations replayed between two checks
-WORTH = 0.5  # a replay may take at most this share of a program run
-ACCOUNTS = 0.25  # a recording that accounts for a smaller share of the program's heap is refused
+MAX_REPLAY_TIME_SHARE = 0.5  # a replay may take at most this share of a program run
+MIN_HEAP_SHARE = 0.25  # a recording that accounts for a smaller share of the program's heap is refused
 _PROCESS_BYTES = 4 << 20  # private memory of a small process besides its heap: data, stacks, tables of libraries
 _BLOCK_BYTES = 16  # overhead of an allocator for each block
 _OPERATION_BYTES = 8
 
 
 def too_slow(replay_s: float, program_s: float) -> str:
-    """The reason why replays are not worth their time (`WORTH`), from the seconds of a replay and of a run."""
+    """Why replays are not worth their time (`MAX_REPLAY_TIME_SHARE`), from the seconds of a replay and of a run."""
     return f"a replay takes {replay_s:.2g} s, more than half of the program's {program_s:.2g} s"
 
 
@@ -143,7 +143,7 @@ def record_input(
         "processes": len(processes),
         "warning": busiest.warning,
         "allocator": info.allocator,
-        "heap": _heap(info)
+        "heap": _recorded_counts(info)
         | {
             "alike": sum(p.executable == busiest.executable for p in processes),
             "threads": max(p.packed.threads for p in processes),
@@ -156,7 +156,7 @@ def record_input(
     }
 
 
-def _heap(info: Info) -> dict[str, Any]:
+def _recorded_counts(info: Info) -> dict[str, Any]:
     """The counts that bound the possible gain (`study.saving_bound.RecordedCounts`)."""
     return {
         "events": info.events,
@@ -184,12 +184,12 @@ def unaccounted(recorded: Mapping[str, Mapping[str, Any]], traces: Mapping[str, 
         peaks = [program.get((name, metric)) for metric in ("peak_rss_bytes", "peak_heap_bytes")]
         heap = min((peak for peak in peaks if peak is not None), default=0.0) - _PROCESS_BYTES
         live = facts.get("peak_live_bytes")
-        if live is None or live >= ACCOUNTS * heap:  # studies of older versions do not have it
+        if live is None or live >= MIN_HEAP_SHARE * heap:  # studies of older versions do not have it
             continue
-        if facts.get("share", 1.0) > ACCOUNTS:
+        if facts.get("share", 1.0) > MIN_HEAP_SHARE:
             info, _ = read_info(traces[name])
             live = max(live, info.lower_bound.peak_bytes + _BLOCK_BYTES * info.peak_live_objects)
-        if live < ACCOUNTS * heap:
+        if live < MIN_HEAP_SHARE * heap:
             size = METRICS["peak_rss_bytes"].show
             whole = size(heap + _PROCESS_BYTES)
             return f"the recording accounts for {size(live)} of the {whole} that the program has at its peak"
@@ -211,5 +211,5 @@ def program_seconds(
     """
     if workload.file.server is not None:
         return {}
-    alone = [name for name, facts in recorded.items() if facts.get("processes") == 1]
-    return {name: program[name, "wall_s"] for name in alone if (name, "wall_s") in program}
+    single_process = [name for name, facts in recorded.items() if facts.get("processes") == 1]
+    return {name: program[name, "wall_s"] for name in single_process if (name, "wall_s") in program}

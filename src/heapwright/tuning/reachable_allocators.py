@@ -58,7 +58,7 @@ def reachable_allocators(
     found = find_memory_manager(program)
     started = found is None and bool(busiest)
     if started:
-        found = _started(busiest, program)
+        found = _manager_of_busiest(busiest, program)
     # A user's own space file may set variables of any library.
     if found is None or (len(everyone) == 1 and not everyone[0].preload and everyone[0].name != GLIBC and not
                          everyone[0].embedded):  # fmt: skip
@@ -82,7 +82,7 @@ def reachable_allocators(
     return able, found
 
 
-def _started(busiest: str, program: str) -> MemoryManager | None:
+def _manager_of_busiest(busiest: str, program: str) -> MemoryManager | None:
     """Who manages the memory of `busiest`, a program that the command `program` starts."""
     found, name = find_memory_manager(busiest), Path(busiest).name
     if found is None or Path(busiest) == Path(shutil.which(program) or program).resolve():

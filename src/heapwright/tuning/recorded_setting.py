@@ -188,7 +188,7 @@ def _replayed(
             return summarise(took).median if took else 0.0
 
         def worth() -> bool:
-            return replay_s() <= proxy.WORTH * session.run_s
+            return replay_s() <= proxy.MAX_REPLAY_TIME_SHARE * session.run_s
 
         anchors = [configs.config(part, {}) for part in _parts(replayable(space))]
         search.measure([config for config in anchors if config.id != configs.default.id] or [configs.default])

@@ -278,7 +278,7 @@ class ReplaySearch:
     def _may_go_on(self, search: Search) -> bool:
         """Whether the search on replays may go on. Now and then, runs of the program check the replays."""
         replay_s, program_s = self._replay_s(search), self.session.run_s
-        if not self._forced and replay_s is not None and replay_s > proxy.WORTH * program_s:
+        if not self._forced and replay_s is not None and replay_s > proxy.MAX_REPLAY_TIME_SHARE * program_s:
             self.why = proxy.too_slow(replay_s, program_s)
         if not self.why and len(search.known) >= self._next_check:
             self._check(search)

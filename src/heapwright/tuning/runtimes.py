@@ -56,7 +56,7 @@ def find_extras(session: Session, busiest: str) -> None:
     extras = [msgspec.convert(extra, ExtraSpace) for extra in stored.values()]
     session.extras = tuple(extras)
     spaces = [extra_space(extra, session) for extra in extras]
-    levels = sum(len(_tried(param)) for space in spaces for param in space.params)
+    levels = sum(len(_screened_levels(param)) for space in spaces for param in space.params)
     session.extra_levels = min(levels, _max_screened(session))
     for extra in extras:
         session.progress.note(extra.sentence)
@@ -106,7 +106,7 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
         The whole space, and the runs of the screening.
     """
     extras = [extra_space(extra, session) for extra in session.extras]
-    whole = _joined(space, extras)
+    whole = _space_with(space, extras)
     if not isinstance(whole, JointSpace) or not any(extra.params for extra in extras):
         return whole, []
     begin(session, Phase.RUNTIMES)
@@ -128,7 +128,7 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
     for sentence in not_searched(left_out):
         session.progress.note(sentence)
     session.store.update(not_searched={**session.store.meta.not_searched, **left_out})
-    return _joined(space, kept), runs
+    return _space_with(space, kept), runs
 
 
 _COMBINED = 3  # so many settings of allocators with so many of the runtime are tried first
@@ -188,7 +188,7 @@ def find_extra_spaces(session: Session, busiest: str = "") -> list[ExtraSpace]:
     ]
 
 
-def _joined(space: Space, extras: Sequence[Space]) -> Space:
+def _space_with(space: Space, extras: Sequence[Space]) -> Space:
     """The space of the allocators with these beside it."""
     parts = space.parts if isinstance(space, JointSpace) else (space,)
     return join(parts, extras)
@@ -199,7 +199,7 @@ def _with_params(space: Space, params: Sequence[Param]) -> Space:
     return dataclasses.replace(space, gates=tuple(g for g in space.gates if g.key in used), params=tuple(params))
 
 
-def _tried(param: Param) -> list[str]:
+def _screened_levels(param: Param) -> list[str]:
     """The levels of a setting for the screening: all of a switch; of a range the lowest, the middle and the highest."""
     last = len(param.levels) - 1
     chosen = range(last + 1) if param.spec.type != "int" else dict.fromkeys((0, last // 2, last))
@@ -222,7 +222,7 @@ def _in_turn(extras: Sequence[Space]) -> Iterator[tuple[Space, Param, str]]:
     turns: list[list[tuple[Space, Param, str]]] = []
     for extra in extras:
         for param in extra.params:
-            levels = _tried(param)
+            levels = _screened_levels(param)
             if param.spec.hazard and param.spec.type == "int" and len(levels) > 1:
                 levels[0], levels[1] = levels[1], levels[0]
             turns.append([(extra, param, level) for level in levels])

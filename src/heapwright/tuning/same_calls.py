@@ -7,7 +7,7 @@ recordings are compared:
 
     recording ──► another malloc ──► same within LIMIT ───────────────────────────► replays may be used
                                      └─ else: own malloc again ──► differs less ──► calls depend on the malloc: refused
-                                                                   └─ as much ────► calls vary: refused above VARIES
+                                                                   └─ as much ────► calls vary: refused if too much
 
 Only counts of calls and bytes are compared. They do not depend on the load of the machine, as times do.
 """
@@ -37,7 +37,7 @@ from heapwright.workload.model import Input, Workload
 # chance decides which blocks are live at the same time: there the peaks of live bytes differed by
 # up to 2.4%.
 LIMIT, LIMIT_OF_THREADS = 0.01, 0.05
-VARIES = 0.05  # a program whose runs differ by more is not searched on one of its courses
+MAX_VARIATION = 0.05  # a program whose runs differ by more is not searched on one of its courses
 # Differences of a few blocks do not count in small programs: a buffer of the C library, a name in
 # the environment.
 _SLACK = {"live_bytes": 64 << 10, "asked_bytes": 64 << 10, "calls": 100}
@@ -79,7 +79,7 @@ def check_calls(
     """
     verdicts = []
     for input_ in workload.train:
-        first = _made(recorded[input_.name])
+        first = _call_counts(recorded[input_.name])
         other = _other_malloc(session, recorded[input_.name]) if first else None
         if first is None or other is None:
             continue
@@ -181,7 +181,7 @@ def judge_calls(
     found = max(chance, nearest, key=lambda found: found.share)
     where = "in another run" if found is chance else f"under {name}"
     varies = f"it makes other calls in every run: {found.phrase(where)}"
-    if found.share > VARIES:
+    if found.share > MAX_VARIATION:
         return CallsComparison(varies, "", False)
     return CallsComparison("", f"Replays are not exact, because {varies}.", False)
 
@@ -229,10 +229,10 @@ def _recorded_again(
                 facts = {"failure": error.message}
         every[key] = {k: facts[k] for k in ("made", "failure") if k in facts} | {"charged_s": session.budget.charge()}
         store.update(recorded_again=every)
-    return _made(every[key])
+    return _call_counts(every[key])
 
 
-def _made(facts: Mapping[str, Any]) -> dict[str, float] | None:
+def _call_counts(facts: Mapping[str, Any]) -> dict[str, float] | None:
     """The counts that are compared; None if there was no recording, or an older version made it."""
     made = facts.get("made")
     return None if made is None else msgspec.convert(made, dict[str, float])

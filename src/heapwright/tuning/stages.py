@@ -101,13 +101,13 @@ def _confirmation_need(options: Options, test: int, picks: int, usual_rows: int,
     def min_runs(rows: int) -> int:
         return test * (1 + rows) * math.ceil(SPARE * pairs_needed(test, rows * len(options.objectives)))
 
-    least = min_runs(1 + min(usual_rows, 1))
-    if least > left_runs:
-        least = min_runs(1)
+    needed_runs = min_runs(1 + min(usual_rows, 1))
+    if needed_runs > left_runs:
+        needed_runs = min_runs(1)
     min_pairs = pairs_needed(test, len(options.objectives))
     pairs = min(options.pairs_max, max(options.pairs_min, min_pairs))
     return StageNeed(
-        least,
+        needed_runs,
         test * (1 + picks + usual_rows) * max(pairs, options.pairs_max / 2),
         share=0.25,
         usual=test * ((1 + picks) * (pairs + options.pairs_max) / 2 + usual_rows * pairs),
@@ -124,8 +124,8 @@ def _runtime_screening_need(levels: int, in_blocks: float, several: bool) -> Sta
             found. A single allocator's search tries them itself.
     """
     screening = levels * opt.RUNTIME_ROUNDS * in_blocks
-    least = min(levels, opt.MIN_RUNTIME_LEVELS) * in_blocks if several else 0.0
-    return StageNeed(least, screening, share=0.1, usual=screening)
+    min_screening = min(levels, opt.MIN_RUNTIME_LEVELS) * in_blocks if several else 0.0
+    return StageNeed(min_screening, screening, share=0.1, usual=screening)
 
 
 def _stages_to_come(stage: str, options: Options) -> tuple[str, ...]:

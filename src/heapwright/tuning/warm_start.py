@@ -56,8 +56,8 @@ def points_of_settings(space: Space, settings: Iterable[Mapping[str, str]]) -> l
     found: dict[Point, None] = {}
     for wanted in settings:
         if isinstance(space, JointSpace):
-            there = space.point(wanted)
-            found |= {there: None} if there else {}
+            joint_point = space.point(wanted)
+            found |= {joint_point: None} if joint_point else {}
             continue
         wanted = {key: value for key, value in wanted.items() if key != ALLOCATOR}
         levels = [level_of(p.levels, wanted.get(p.key)) for p in space.params]

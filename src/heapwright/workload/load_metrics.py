@@ -111,10 +111,10 @@ def read_parts(text: str, how: LoadMetrics) -> list[Figures]:
         own = {name: value for name in FIGURES if (value := _match(name, text, how)) is not None}
         if own:  # they count once, however many parts the text has
             found = [replace(part, **(dict.fromkeys(own) if number else own)) for number, part in enumerate(found)]
-    return [part for part in map(_possible, found) if part != Figures()]
+    return [part for part in map(_without_impossible, found) if part != Figures()]
 
 
-def _possible(part: Figures) -> Figures:
+def _without_impossible(part: Figures) -> Figures:
     """Return the figures without those that no load can have."""
     wrong = {name: None for name in FIGURES if (v := getattr(part, name)) is not None and not is_plausible(v)}
     return replace(part, **wrong) if wrong else part

@@ -1,7 +1,7 @@
-"""Keeps the samples of a canary: a file with one JSON object a line, which survives a kill at any moment.
+"""Keeps the readings of a canary: a file with one JSON object a line, which survives a kill at any moment.
 
-The first line is the header; each further line is one sample. A line that was cut off is dropped when the file is read.
-A canary that goes on appends to its file, so samples and gaps of all its sessions count.
+The first line is the header; each further line is one reading. A line that was cut off is dropped when the file is
+read. A canary that goes on appends to its file, so readings and gaps of all its sessions count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Header(msgspec.Struct):
 
     Attributes:
         control, treatment: the instances.
-        every_s: seconds between two samples.
+        every_s: seconds between two readings.
         proportional: whether memory is PSS.
         numbers: further numbers, by name, as the user gave them.
         version: of the file.
@@ -38,7 +38,7 @@ class Header(msgspec.Struct):
     version: int = VERSION
 
 
-class InstancesSample(msgspec.Struct):
+class Reading(msgspec.Struct):
     """All instances at one moment.
 
     Attributes:
@@ -53,8 +53,8 @@ class InstancesSample(msgspec.Struct):
     numbers: dict[str, tuple[float | None, float | None]] = {}
 
 
-def read_samples(path: Path) -> tuple[Header, list[InstancesSample]]:
-    """Read a file of samples.
+def load_readings(path: Path) -> tuple[Header, list[Reading]]:
+    """Read a file of readings.
 
     Raises:
         HeapwrightError: the file cannot be read, or is not a canary's.
@@ -71,14 +71,14 @@ def read_samples(path: Path) -> tuple[Header, list[InstancesSample]]:
     found = []
     for line in lines[1:]:
         try:
-            found.append(msgspec.json.decode(line, type=InstancesSample))
+            found.append(msgspec.json.decode(line, type=Reading))
         except (msgspec.DecodeError, UnicodeDecodeError):  # cut off by a kill or a full disk
             continue
     return header, found
 
 
-class SampleFile:
-    """Appends samples. Use it as a context manager.
+class ReadingFile:
+    """Appends readings. Use it as a context manager.
 
     Args:
         path: the file; it is made if it does not exist.
@@ -90,11 +90,11 @@ class SampleFile:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
-        self.before: list[InstancesSample] = []
+        self.before: list[Reading] = []
         try:
             text = path.read_bytes() if path.is_file() else b""
             if text and not _is_cut_header(text):
-                found, self.before = read_samples(path)
+                found, self.before = load_readings(path)
                 if found.proportional and not header.proportional:
                     raise HeapwrightError(
                         f"{path} has proportional memory, which may not be read now",
@@ -115,21 +115,21 @@ class SampleFile:
         except OSError as error:
             raise HeapwrightError(f"cannot write {path}: {error.strerror}") from None
 
-    def __enter__(self) -> SampleFile:
+    def __enter__(self) -> ReadingFile:
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def add(self, sample: InstancesSample) -> None:
-        """Append a sample.
+    def add(self, reading: Reading) -> None:
+        """Append a reading.
 
         Raises:
             HeapwrightError: the disk is full; earlier readings are intact.
         """
         try:
-            self._append(sample)
+            self._append(reading)
         except OSError as error:
             raise HeapwrightError(f"cannot write {self.path}: {error.strerror}; earlier readings are intact") from None
 
