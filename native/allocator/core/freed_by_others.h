@@ -16,7 +16,7 @@
 //
 // A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold
 // some 4 MiB, and other threads empty them together with the depot. If a heap lacks blocks of a class
-// that its full lists have refused, they may hold more for the purge delay. A heap's lists are open
+// that its full lists have refused, they may hold four times as much for the purge delay. A heap's lists are open
 // from the first time that its thread needs such blocks until the thread ends. (Those of the heap that
 // ending threads share stay open.) The thread closes its lists before it empties them for the last
 // time; a thread that adds a block reads afterwards whether they are open. All four accesses are
@@ -46,27 +46,29 @@ class FreedByOthers {
   // From now on no thread adds a block and leaves it here.
   void close() {
     __atomic_store_n(&open_, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&raised_bytes_, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&raised_until_ms_, 0, __ATOMIC_RELAXED);
+    for (std::uint64_t& refused_ms : refused_ms_) {
+      __atomic_store_n(&refused_ms, 0, __ATOMIC_RELAXED);
+    }
   }
   [[nodiscard]] bool is_open(const Pool& pool) const {
     return __atomic_load_n(&open_, __ATOMIC_SEQ_CST) == pool.forks + 1;
   }
 
-  // The bytes that the lists may hold, and how many that is as a rule.
+  // The bytes that the lists of one heap may hold as a rule.
   static std::size_t usual_limit(const Pool& pool) { return std::min(kAllBytes / pool.heaps(), kMaxBytes); }
-  [[nodiscard]] std::size_t limit(const Pool& pool) const {
-    return std::max(usual_limit(pool), __atomic_load_n(&raised_bytes_, __ATOMIC_RELAXED));
-  }
-  // Must be called by the heap's thread when it lacks blocks of a class and its list is empty.
+  // Must be called by the heap's thread when it lacks blocks of a class and its list is empty: if the
+  // lists have refused such blocks within the purge delay, they may hold more for the purge delay.
   void after_miss(const Pool& pool, std::size_t number) {
-    bool& refused = refused_[number - kFirstClass];
-    if (__atomic_load_n(&refused, __ATOMIC_RELAXED)) {
-      __atomic_store_n(&refused, false, __ATOMIC_RELAXED);
-      raised_until_ms_ = pool.region.settings.clock() + pool.region.settings.delay_ms;
-      const std::size_t raised = std::min(kMaxRaisedBytes, kAllRaisedBytes / pool.heaps());
-      __atomic_store_n(&raised_bytes_, raised, __ATOMIC_RELAXED);
-    } else if (raised_bytes_ != 0 && pool.region.settings.clock() >= raised_until_ms_) {
-      __atomic_store_n(&raised_bytes_, 0, __ATOMIC_RELAXED);
+    std::uint64_t& refused_ms = refused_ms_[number - kFirstClass];
+    const std::uint64_t refused = __atomic_load_n(&refused_ms, __ATOMIC_RELAXED);
+    if (refused != 0) {
+      __atomic_store_n(&refused_ms, 0, __ATOMIC_RELAXED);
+      const std::uint64_t now = pool.region.settings.clock();
+      const std::uint64_t delay = pool.region.settings.delay_ms;
+      if (now - refused < delay) {
+        __atomic_store_n(&raised_until_ms_, now + delay, __ATOMIC_RELAXED);
+      }
     }
   }
   // Any thread: adds a block of class `number`. Returns false if the lists are full; each thread
@@ -74,12 +76,13 @@ class FreedByOthers {
   // lists if they are not open any more.
   bool add(const Pool& pool, std::size_t number, Block* block) {
     const std::size_t size = Classes::bytes(number);
-    if (__atomic_load_n(&bytes_, __ATOMIC_RELAXED) + size > limit(pool)) {
-      bool& refused = refused_[number - kFirstClass];
-      if (!__atomic_load_n(&refused, __ATOMIC_RELAXED)) {
-        __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
+    const std::size_t bytes = __atomic_load_n(&bytes_, __ATOMIC_RELAXED) + size;
+    if (bytes > usual_limit(pool)) [[unlikely]] {
+      const std::uint64_t now = pool.region.settings.clock();
+      if (bytes > kRaise * usual_limit(pool) || now >= __atomic_load_n(&raised_until_ms_, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&refused_ms_[number - kFirstClass], now, __ATOMIC_RELAXED);
+        return false;
       }
-      return false;
     }
     __atomic_add_fetch(&bytes_, size, __ATOMIC_RELAXED);
     push(number, {block, 1}, block);
@@ -153,8 +156,7 @@ class FreedByOthers {
  private:
   static constexpr std::size_t kAllBytes = 4 * 1024 * 1024;  // of all heaps
   static constexpr std::size_t kMaxBytes = 2 * 1024 * 1024;  // of one heap
-  static constexpr std::size_t kMaxRaisedBytes = 16 * 1024 * 1024;
-  static constexpr std::size_t kAllRaisedBytes = 64 * 1024 * 1024;
+  static constexpr std::size_t kRaise = 4;                   // a raised limit, in usual ones
 
   // Adds linked blocks, from `list.first` to `last`.
   void push(std::size_t number, BlockChain list, Block* last) {
@@ -178,13 +180,12 @@ class FreedByOthers {
 
   // On cache lines of their own, because other threads write to them.
   alignas(64) std::array<std::uint64_t, Classes::kCount - kFirstClass> words_{};
-  std::size_t bytes_ = 0;   // of all lists, and of blocks that are about to be added
-  std::uint32_t open_ = 0;  // Pool::forks + 1 while the lists are open
-  // For each class: whether a block was refused since the heap's thread last lacked one.
-  std::array<bool, Classes::kCount - kFirstClass> refused_{};
+  std::size_t bytes_ = 0;              // of all lists, and of blocks that are about to be added
+  std::uint32_t open_ = 0;             // Pool::forks + 1 while the lists are open
+  std::uint64_t raised_until_ms_ = 0;  // when the limit falls again; only the heap's thread raises it
+  // For each class: when a block was refused last, or 0 if the heap's thread has lacked one since then.
+  std::array<std::uint64_t, Classes::kCount - kFirstClass> refused_ms_{};
   std::array<bool, Classes::kCount - kFirstClass> used_{};  // see take_unused()
-  std::size_t raised_bytes_ = 0;       // the limit, if it is larger than usual; only the heap's thread writes
-  std::uint64_t raised_until_ms_ = 0;  // when it may fall; only the heap's thread uses it
 };
 
 }  // namespace heapwright::alloc

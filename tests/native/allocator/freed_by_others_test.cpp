@@ -72,32 +72,6 @@ TEST_F(FreedByOthersTest, AllHeapsTogetherKeepFourMegabytes) {
   }
 }
 
-TEST_F(FreedByOthersTest, AHeapThatLacksRefusedBlocksRaisesTheLimitForAWhile) {
-  now_ms = 5000;
-  pool.region.settings.clock = test_clock;
-  pool.region.heaps = 8;
-  const std::uint64_t delay = pool.region.settings.delay_ms;
-  const std::size_t usual = lists.limit(pool);
-  lists.open(pool);
-  lists.after_miss(pool, kNumber);
-  EXPECT_EQ(lists.limit(pool), usual) << "nothing was refused";
-  std::size_t added = 0;
-  while (lists.add(pool, kNumber, &blocks[added])) {
-    ++added;
-  }
-  lists.after_miss(pool, Lists::kFirstClass);
-  EXPECT_EQ(lists.limit(pool), usual) << "blocks of another class were refused";
-  lists.after_miss(pool, kNumber);
-  EXPECT_EQ(lists.limit(pool), std::size_t{8} << 20U);
-  EXPECT_TRUE(lists.add(pool, kNumber, &blocks[added]));
-  now_ms += delay - 1;
-  lists.after_miss(pool, kNumber);
-  EXPECT_GT(lists.limit(pool), usual);
-  now_ms += 1;
-  lists.after_miss(pool, kNumber);
-  EXPECT_EQ(lists.limit(pool), usual);
-}
-
 TEST_F(FreedByOthersTest, OnlyListsThatAreNotInUseAreTakenAsUnused) {
   lists.open(pool);
   lists.add(pool, kNumber, &blocks[0]);
@@ -113,15 +87,62 @@ TEST_F(FreedByOthersTest, OnlyListsThatAreNotInUseAreTakenAsUnused) {
   EXPECT_EQ(lists.bytes(), 0U);
 }
 
-TEST_F(FreedByOthersTest, AThreadThatEndsLeavesNoRaisedLimit) {
-  const std::size_t usual = lists.limit(pool);
-  lists.open(pool);
-  while (lists.add(pool, kNumber, &blocks[lists.bytes() / (16 * kKiB)])) {
+// With 16 blocks of 16 KiB as the usual limit, 64 as the raised one.
+class RaisedLimitTest : public FreedByOthersTest {
+ protected:
+  RaisedLimitTest() {
+    now_ms = 5000;
+    pool.region.settings.clock = test_clock;
+    pool.region.heaps = 16;
+    lists.open(pool);
   }
+  // Adds blocks until they are refused, and returns how many the lists then have.
+  std::size_t fill() {
+    std::size_t count = lists.bytes() / (16 * kKiB);
+    while (lists.add(pool, kNumber, &blocks[count])) {
+      ++count;
+    }
+    return count;
+  }
+  const std::uint64_t delay = pool.region.settings.delay_ms;
+};
+
+TEST_F(RaisedLimitTest, AHeapThatLacksRefusedBlocksRaisesItForAWhile) {
   lists.after_miss(pool, kNumber);
-  EXPECT_GT(lists.limit(pool), usual);
+  EXPECT_EQ(fill(), 16U) << "nothing was refused before";
+  lists.after_miss(pool, Lists::kFirstClass);
+  EXPECT_EQ(fill(), 16U) << "blocks of another class were refused";
+  lists.after_miss(pool, kNumber);
+  now_ms += delay - 1;
+  EXPECT_EQ(fill(), 64U);
+  lists.take(kNumber);
+  now_ms += 1;
+  EXPECT_EQ(fill(), 16U) << "it falls, whether or not the heap's thread runs";
+}
+
+TEST_F(RaisedLimitTest, ItFollowsTheNumberOfHeaps) {
+  fill();
+  lists.after_miss(pool, kNumber);
+  pool.region.heaps = 32;
+  EXPECT_EQ(fill(), 32U);
+}
+
+TEST_F(RaisedLimitTest, AnOldRefusalDoesNotCount) {
+  fill();
+  now_ms += delay;
+  lists.after_miss(pool, kNumber);
+  EXPECT_EQ(fill(), 16U);
+}
+
+TEST_F(RaisedLimitTest, AThreadThatEndsLeavesNothing) {
+  fill();
+  lists.after_miss(pool, kNumber);
+  fill();
   lists.close();
-  EXPECT_EQ(lists.limit(pool), usual);
+  lists.take(kNumber);
+  lists.open(pool);
+  lists.after_miss(pool, kNumber);
+  EXPECT_EQ(fill(), 16U);
 }
 
 TEST_F(FreedByOthersTest, TheirBytesCanBeCountedAgain) {
