@@ -24,7 +24,7 @@ void Heap<C>::flush_cache() {
     }
   }
   empty_depot();
-  owned_.reset_used_up();
+  owned_.after_flush();
   depot_limit_.reset();
   span_limit_.reset();
   depot_.close_bounds();

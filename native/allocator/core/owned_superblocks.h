@@ -83,9 +83,15 @@ class OwnedSuperblocks {
     return true;
   }
 
-  // How many superblocks refills have used up since reset_used_up().
+  // How many superblocks refills have used up since after_flush().
   [[nodiscard]] std::size_t used_up() const { return used_up_; }
-  void reset_used_up() { used_up_ = 0; }
+  // Must be called when all cached blocks have come back: purges pages of the superblocks that wait
+  // for it (page_purger.h).
+  void after_flush() {
+    used_up_ = 0;
+    const Guard guard(*this);
+    queues_.purger().purge_waiting();
+  }
 
   // Makes current superblocks ordinary ones, into which other threads may reclaim blocks. The next
   // collect_remote_frees() takes the blocks of threads that saw one of them as current.

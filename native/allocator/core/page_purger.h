@@ -3,10 +3,11 @@
 //
 // After a peak of memory use, the surviving blocks are spread thinly: a tenth of the blocks can pin
 // every superblock. When three quarters of a superblock's blocks have become free, and again at
-// seven eighths, the superblock begins to wait. A heap has room for kMaxWaiting of them; when another
-// one comes, the purger returns the wholly free pages of the oldest to the kernel. Two conditions must
-// hold: the heap's free blocks hold more memory than its share of what free superblocks may hold, and
-// the region's budget for premature purges is not spent (region.h).
+// seven eighths, the superblock begins to wait. A heap has room for kMaxWaiting of them, many heaps for
+// kMaxWaitingOfAll together, because a heap whose thread sleeps keeps them. When another one comes, the
+// purger returns the wholly free pages of the oldest to the kernel. Two conditions must hold: the heap's
+// free blocks hold more memory than its share of what free superblocks may hold, and the region's budget
+// for premature purges is not spent (region.h).
 //
 // They wait because most superblocks that become three quarters free become wholly free soon after, in
 // a program that frees blocks in the order of their allocation. The region then gets them whole; pages
@@ -48,8 +49,9 @@ class PagePurger {
   // begins to wait if it has become free enough; the one that has waited longest is purged if there is
   // no more room.
   void after_frees(Superblock* superblock, std::uint32_t before) {
+    const std::size_t heaps = pool_->heaps();
     if (superblock->size < kMinPurgedBytes || superblock->current ||
-        idle_bytes_ <= pool_->region.settings.keep_bytes / pool_->heaps()) {
+        idle_bytes_ <= pool_->region.settings.keep_bytes / heaps) {
       return;
     }
     const std::uint32_t now = superblock->free_count;
@@ -59,7 +61,8 @@ class PagePurger {
     if (!crossed || waits(superblock)) {
       return;
     }
-    if (waiting_count_ == kMaxWaiting) {
+    const std::size_t room = std::clamp(kMaxWaitingOfAll / heaps, std::size_t{1}, kMaxWaiting);
+    while (waiting_count_ >= room) {
       Superblock* const oldest = waiting_[0];
       forget(oldest);
       purge_if_worthwhile(oldest);
@@ -76,7 +79,7 @@ class PagePurger {
   }
   // Forgets everything: another purger has taken it over.
   void clear() { idle_bytes_ = waiting_count_ = 0; }
-  // Called when no superblock should wait any longer: the heap's thread ends.
+  // Called when no superblock should wait any longer: the heap's thread ends, or the heap is flushed.
   void purge_waiting() {
     while (waiting_count_ > 0) {
       purge_if_worthwhile(waiting_[--waiting_count_]);
@@ -90,6 +93,7 @@ class PagePurger {
 
  private:
   static constexpr std::size_t kMaxWaiting = 16;
+  static constexpr std::size_t kMaxWaitingOfAll = 64;
 
   [[nodiscard]] bool waits(const Superblock* superblock) const {
     const auto end = waiting_.begin() + waiting_count_;

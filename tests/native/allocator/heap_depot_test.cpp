@@ -114,6 +114,22 @@ TEST_F(HeapDepotTest, APoolOfLargeBlocksAloneLearnsAtOnce) {
   EXPECT_EQ(heap.region().statistics().purged_bytes, purged);
 }
 
+TEST_F(HeapDepotTest, AFlushEndsTheWaitOfNearlyFreeSuperblocks) {
+  if (platform::page_size() > kSuperblockBytes / 16) {
+    GTEST_SKIP() << "its pages are of 4 KiB";
+  }
+  constexpr std::size_t kSuperblocks = 64;
+  pool.region.settings.keep_bytes = 0;
+  const auto blocks = take_all(kSuperblocks * kSuperblockBytes / 1024, 1024);
+  for (void* const block : blocks) {
+    if (reinterpret_cast<std::uintptr_t>(block) / 4096 % 8 != 0) {
+      give(block);
+    }
+  }
+  heap.flush_cache();
+  EXPECT_GE(heap.region().statistics().purged_bytes, (kSuperblocks - 2) * kSuperblockBytes / 8 * 6);
+}
+
 class IdleDepotTest : public HeapDepotTest {
  protected:
   IdleDepotTest() {

@@ -184,6 +184,31 @@ TEST_F(PagePurgerTest, TheSeventeenthSuperblockEndsTheWaitOfTheFirst) {
   EXPECT_NE(waiting.front()->purged_pages, 0);
 }
 
+TEST_F(PagePurgerTest, WithManyHeapsFewerSuperblocksWaitInEach) {
+  purger.add_idle(1000 * kSuperblockBytes);
+  std::vector<Superblock*> waiting;
+  const auto add = [&] {
+    begin(1024);
+    free(0, 48);
+    purger.after_frees(superblock, 47);
+    waiting.push_back(superblock);
+  };
+  const auto unpurged = [&] {
+    return std::ranges::count_if(waiting, [](const Superblock* one) { return one->purged_pages == 0; });
+  };
+  for (int i = 0; i < 16; ++i) {
+    add();
+  }
+  EXPECT_EQ(unpurged(), 16);
+  pool.region.heaps = 16;
+  add();
+  EXPECT_EQ(unpurged(), 4);
+  pool.region.heaps = 1000;
+  add();
+  EXPECT_EQ(unpurged(), 1);
+  EXPECT_EQ(waiting.back()->purged_pages, 0) << "it may become wholly free soon";
+}
+
 TEST_F(PagePurgerTest, AForgottenSuperblockIsNotPurged) {
   purger.add_idle(100 * kSuperblockBytes);
   begin(1024);

@@ -1,5 +1,6 @@
-// Runs random threads on exgen, which learns of them by its pthread_create. See random_threads.h.
+// Runs random threads on exgen, which learns of them by its pthread_create. See random_threads.h and random_spans.h.
 #include "include/exgen.h"
+#include "random_spans.h"
 #include "random_threads.h"
 
 extern "C" int exgen_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
@@ -28,6 +29,15 @@ struct Exgen {
   }
 };
 
+using heapwright::alloc::threads::Membarrier;
+using heapwright::alloc::threads::play_with_spans;
+
 TEST(ExgenThreads, AtRandom) { heapwright::alloc::threads::play_at_random<Exgen>(); }
+
+TEST(ExgenThreads, SpansAtRandom) { play_with_spans<Exgen>(Membarrier::kAsIs); }
+
+TEST(ExgenThreads, SpansAtRandomWithoutMembarrier) { play_with_spans<Exgen>(Membarrier::kRefused); }
+
+TEST(ExgenThreads, SpansAtRandomWhereMembarrierEnds) { play_with_spans<Exgen>(Membarrier::kRefusedLater); }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Runs random threads on reaper. See random_threads.h.
+// Runs random threads on reaper. See random_threads.h and random_spans.h.
 #include "include/reaper.h"
+#include "random_spans.h"
 #include "random_threads.h"
 
 namespace {
@@ -25,6 +26,15 @@ struct Reaper {
   }
 };
 
+using heapwright::alloc::threads::Membarrier;
+using heapwright::alloc::threads::play_with_spans;
+
 TEST(ReaperThreads, AtRandom) { heapwright::alloc::threads::play_at_random<Reaper>(); }
+
+TEST(ReaperThreads, SpansAtRandom) { play_with_spans<Reaper>(Membarrier::kAsIs); }
+
+TEST(ReaperThreads, SpansAtRandomWithoutMembarrier) { play_with_spans<Reaper>(Membarrier::kRefused); }
+
+TEST(ReaperThreads, SpansAtRandomWhereMembarrierEnds) { play_with_spans<Reaper>(Membarrier::kRefusedLater); }
 
 }  // namespace
