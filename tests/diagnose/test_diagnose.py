@@ -130,6 +130,34 @@ def test_forked_workers_are_summed_with_shared_pages_once() -> None:
     assert "3 processes" in shown
 
 
+@pytest.mark.parametrize(("workers", "told"), [(2, "2 child processes hold "), (6, "6 child processes hold ")])
+def test_memory_of_workers_that_is_not_counted_is_told(workers: int, told: str) -> None:
+    """Who gives only the main process of a server would else read that it holds next to nothing."""
+    fork = f"import os, sys, time\nfor i in range({workers}):\n    if os.fork() == 0:\n"
+    with python(f"{fork}        x = b'x' * (30 << 20)\n        time.sleep(600)\n" + "time.sleep(1)\n") as pid:
+        children = sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        try:
+            alone = heapwright(pid)
+            together = heapwright(pid, *children)
+        finally:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+    assert alone.returncode == 0
+    assert f"heapwright: warning: {told}" in alone.stderr
+    line = f"heapwright diagnose {' '.join(map(str, [pid, *children]))}"
+    assert (f"with them: {line}\n" in alone.stderr) == (workers == 2)
+    assert together.stderr == ""
+
+
+def test_children_with_little_memory_are_not_told() -> None:
+    with python("import subprocess, sys\np = subprocess.Popen(['sleep', '600'])\nx = b'x' * (40 << 20)\n") as pid:
+        child = Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
+        try:
+            assert heapwright(pid).stderr == ""
+        finally:
+            os.kill(int(child), signal.SIGKILL)
+
+
 def test_each_of_many_processes_is_listed() -> None:
     sleeping = [subprocess.Popen(["sleep", "600"]) for _ in range(9)]
     try:

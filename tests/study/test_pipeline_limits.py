@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from heapwright.allocators.space import Point, Space
 from heapwright.search.methods import METHODS as ALL_METHODS
 from heapwright.workload.execute import Outcome
 from heapwright.workload.model import Input
@@ -124,6 +125,23 @@ def test_the_proof_has_its_time_whatever_a_run_takes(seconds: float, tuning: Cal
     assert view.picks["time"].minified
     assert view.picks["time"].config.settings == {"cache": "0"}
     assert view.picks["time"].confirmed["cpu_s"].verdict == "better"
+
+
+def test_a_batch_that_does_not_fit_is_searched_in_part(
+    tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a first point that is tried alone, the time of the search is too short for the method's first batch."""
+
+    def first(_session: object, space: Space) -> list[Point]:
+        levels = (param.levels.index("0") + 1 if param.key == "cache" else 0 for param in space.params)
+        return [space.normalise((*(0 for _ in space.gates), *levels))]
+
+    monkeypatch.setattr("heapwright.tuning.pipeline.huge_page_points", first)
+    study = tuning(World(seconds=10.0, noise=0.01), options={"evaluations": 0, "budget_s": 480.0, "pairs_min": 7})
+    view = study.go()
+    assert len(view.evaluations) > 1
+    assert sum(run.elapsed_s for run in study.runs("search")) == 60.0, "its share: six runs"
+    assert study.world.clock <= 490.0
 
 
 def test_runs_that_become_slower_take_from_the_search(tuning: Callable[..., Tuning]) -> None:

@@ -119,11 +119,13 @@ def test_advice_that_beats_the_search_stands_for_the_study(
         (29, 1, 1, 9),
         (28, 1, 0, 10),
         (17, 1, 0, 8),  # a row's two tests need seven pairs
-        (16, None, None, None),
+        (16, 1, 0, 8),
+        (14, 1, 0, 7),  # the last chance of a proof needs no reserve
+        (13, None, None, None),
     ],
 )
 def test_with_little_time_rows_go(runs: float, picks: int | None, beside: int | None, pairs: int | None) -> None:
-    """The remaining rows have more pairs than a proof needs; the most important pick stays."""
+    """Several rows have more pairs than a proof needs; the most important pick stays."""
     budget = Budget(0.0 if runs == math.inf else runs * 2.0)
     blocks: Any = SimpleNamespace(budget=budget, typical=SimpleNamespace(seconds=2.0))
     configs = [Config(number, "toy", {}, {}) for number in range(2, 6)]

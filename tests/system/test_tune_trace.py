@@ -120,10 +120,12 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(
     shutil.copy(there.folder / "s.study", there.folder / "lost.study")
     done = there("verify", "lost.study", "--", "sh", "-c", changed)
     assert "its output differs from the default's" in done.out, "outputs are compared, though those of replays are not"
+    (there.folder / "s.html").touch()  # the short form writes no report
     done = there("verify", "s.study", "--json", "v.json", "--", "./prog")
     assert done.status == 0, done.out + done.err
     assert done.out.startswith("The gain is proven: peak resident memory ")
     assert json_of(there, "v.json")["now"]["peak_rss_bytes"]["high"] < 0.9
+    assert "s.html was written before this verdict; to write it again: heapwright report s.study\n" in done.err
     done = there("apply", "s.study")
     assert done.status == 0
     assert "The gain is proven: " in done.out

@@ -308,7 +308,9 @@ def test_a_server_that_does_not_get_ready_has_a_reason(make: Make) -> None:
     words = "echo 'port 80: permission denied' >&2; exit 3"
     assert failure(words, Server(["true"], ready=["false"])) == "ended before it was ready: port 80: permission denied"
     never = Server(["true"], ready=["false"], ready_timeout=0.2)
-    assert failure("exec sleep 60", never) == "not ready within 0.2 s"
+    assert failure("exec sleep 60", never) == "not ready within 0.2 s: the ready command fails (false)"
+    closed = Server(["true"], ready_port=1, ready_timeout=0.2)
+    assert failure("exec sleep 60", closed) == "not ready within 0.2 s: port 1 does not answer"
     assert failure("exec sleep 60", Server(["sh", "-c", "exit 4"])) == "the load command failed with status 4"
     crashes = Server(["sleep", "0.3"], ready=["test", "-e", "up"])
     assert failure("touch up; kill -ABRT $$", crashes) in ("killed by SIGABRT", "killed by SIGABRT before it was ready")

@@ -33,10 +33,11 @@ def test_a_port_and_a_ready_command_are_both_required(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         server = Server(["true"], ready=ready, ready_port=port, ready_timeout=10 if up else 0.2)
-        assert wait_ready(server, server_thread, tmp_path, {}) is up
+        failing = "" if up else "the ready command fails (test -e later)"
+        assert wait_ready(server, server_thread, tmp_path, {}) == failing
     if up:
         closed = Server(["true"], ready=ready, ready_port=1, ready_timeout=0.2)
-        assert not wait_ready(closed, server_thread, tmp_path, {})
+        assert wait_ready(closed, server_thread, tmp_path, {}) == "port 1 does not answer"
 
 
 def test_a_connection_to_itself_is_no_server(
@@ -54,4 +55,4 @@ def test_a_connection_to_itself_is_no_server(
     monkeypatch.setattr(socket, "create_connection", connect_to_itself)
     closed = Server(["true"], ready_port=1, ready_timeout=0.1)
     assert port_in_use(closed, tmp_path, {}) == 0
-    assert not wait_ready(closed, server_thread, tmp_path, {})
+    assert wait_ready(closed, server_thread, tmp_path, {}) == "port 1 does not answer"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from heapwright.cli.common import add_output_options, seconds, write_json
 from heapwright.cli.output_files import output_file
 from heapwright.errors import HeapwrightError, UsageError
-from heapwright.measure.process_tree import is_alive
-from heapwright.terminal_text import console, warn
+from heapwright.measure.process_tree import descendants, is_alive, sum_over_mappings
+from heapwright.metrics import show_bytes
+from heapwright.terminal_text import console, counted, warn
 
 if TYPE_CHECKING:
     from heapwright.diagnose.diagnosis import Diagnosis
     from heapwright.diagnose.target import Target
 
-_MAX_IDS = 6  # in the heading; the table has them all
+_MAX_IDS = 6  # in a line; the table has them all
+_SHARE_OF_CHILDREN = 0.1  # child processes below this share of the resident memory need no warning
 
 _EPILOG = """\
 examples:
@@ -84,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}
     whole, each = _read(pids)
     _show(args, whole, each, label)
+    if not groups:
+        _warn_of_children(pids, whole)
     with contextlib.suppress(KeyboardInterrupt):
         while args.watch:
             time.sleep(args.watch)
@@ -108,6 +113,23 @@ def _that_exist(targets: dict[str, Target]) -> dict[str, Target]:
     for name in ended:
         warn(f"there is no process {name} (any more); it is left out")
     return {name: target for name, target in targets.items() if name not in ended}
+
+
+def _warn_of_children(pids: list[int], whole: Diagnosis) -> None:
+    """Warn if other processes descend from these and hold much memory: workers of a server, for example."""
+    sizes: dict[int, int] = {}
+    for pid in set(descendants(pids)) - {os.getpid()}:
+        with contextlib.suppress(OSError):  # it may have ended, or belong to another user
+            sizes[pid] = sum_over_mappings(pid, "Pss") or 0
+    if sum(sizes.values()) < _SHARE_OF_CHILDREN * whole.figures.resident:
+        return
+    count = counted(len(sizes), "child process", "child processes")
+    verb = "holds" if len(sizes) == 1 else "hold"
+    if len(pids) + len(sizes) <= _MAX_IDS:
+        how = f"heapwright diagnose {' '.join(map(str, sorted([*pids, *sizes])))}"
+    else:
+        how = "name their systemd unit or container, or give all ids"
+    warn(f"{count} {verb} {show_bytes(sum(sizes.values()))}, which is not counted; with them: {how}")
 
 
 def _members(groups: list[str]) -> set[int]:

@@ -160,6 +160,8 @@ def _verify(args: argparse.Namespace) -> int:
 
             out.print()
             out.print(requirements_table(found.requirements))
+    if question is not None and found.state != "undecided" and not args.quiet:
+        _name_old_report(args.study)
     return INTERRUPTED if found.interrupted else _STATUS[found.state]
 
 
@@ -356,6 +358,14 @@ def _keep(study: Path, view: StudyView, question: Question, found: Verification)
     except HeapwrightError as error:
         return [f"the verdict is not stored in {view.path}: {error.message}"]
     return []
+
+
+def _name_old_report(study: Path) -> None:
+    """Say that the report beside the study was written before the verdict, if there is one."""
+    from heapwright.study.open import report_path
+
+    if (report := report_path(study)).exists():
+        say(f"{report} was written before this verdict; to write it again: heapwright report {shlex.quote(str(study))}")
 
 
 def _unreached(choice: Config, spaces: dict[str, Any], workload: Workload, base: dict[str, str]) -> str:

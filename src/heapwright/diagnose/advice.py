@@ -21,6 +21,8 @@ SMALL_BYTES = 16 * MIB
 FREE_SHARE = 0.10
 # A part with at least this share of resident memory is named as most of it.
 MAJOR_SHARE = 0.50
+# Live blocks of malloc from this share on may be largely buffers that a collector has not freed yet.
+BUFFER_SHARE = 0.25
 # Arenas of threads that share a program's memory waste free pages from this number on.
 MANY_ARENAS = 4
 
@@ -34,6 +36,7 @@ class AdviceFigures(NamedTuple):
         files: program, libraries and mapped files.
         private: all other memory: heap, stacks and mappings of the program's own.
         known: whether the malloc's free memory could be read; of several processes, that of one of them.
+        live: live blocks of malloc.
         free: free memory that malloc keeps.
         free_cached: the part of `free` in glibc's caches of threads, where these can be read.
         free_pages: the part of `free` in whole pages.
@@ -61,6 +64,7 @@ class AdviceFigures(NamedTuple):
     files: int
     private: int
     known: bool
+    live: int = 0
     free: int = 0
     free_cached: int = 0
     free_pages: int = 0
@@ -134,6 +138,12 @@ _MANAGED = {
     "dotnet": ("the .NET runtime", "DOTNET_GCConserveMemory, or DOTNET_GCHeapHardLimit"),
 }
 
+# Buffers of these runtimes whose memory is of malloc, and how to learn how much of it is in use.
+_BUFFERS = {
+    "jvm": ("direct buffers", "`jcmd PID GC.run`, which collects them, and then diagnose again"),
+    "v8": ("Buffers", "arrayBuffers of process.memoryUsage() in the program, which is their size"),
+}
+
 # The names of their heaps.
 MANAGED_HEAPS = {"go": "Go heap", "jvm": "Java heap", "v8": "V8 heap", "dotnet": ".NET heap"}
 
@@ -190,9 +200,16 @@ def advise(found: AdviceFigures) -> Advice:
             f" caches may be large, but their blocks count as live; start with {step}",
             (step, _tune(found)),
         )
-    return Advice(
-        "program", f"The program itself holds {_percent(held)} of {show_bytes(found.resident)}: no malloc will help"
-    )
+    sentence = f"The program itself holds {_percent(held)} of {show_bytes(found.resident)}: no malloc will help"
+    if found.managed in _BUFFERS and found.live >= BUFFER_SHARE * found.resident:
+        buffers, step = _BUFFERS[found.managed]
+        return Advice(
+            "program",
+            f"{sentence}; {show_bytes(found.live)} of it are live blocks of malloc, and those of {buffers} that are no"
+            f" longer used stay live until {_MANAGED[found.managed][0]} collects them; start with {step}",
+            (step,),
+        )
+    return Advice("program", sentence)
 
 
 def _raised_tcache_count(found: AdviceFigures) -> str:

@@ -23,7 +23,7 @@ _REDIS = re.compile(r"(?:\S*/)?(redis|valkey)-server(?= |$)(?: (?:unixsocket:(\S
 
 # Figures that are parts of a process's private memory.
 _IN_PRIVATE = (
-    *("free", "free_cached", "free_pages", "trimmable", "trimmable_in_python", "top", "in_arenas"),
+    *("live", "free", "free_cached", "free_pages", "trimmable", "trimmable_in_python", "top", "in_arenas"),
     *("runtime_resident", "runtime_free", "managed_resident", "unread"),
 )
 
@@ -213,6 +213,7 @@ def figures_of(
         files=files,
         private=division.total - files,
         known=known,
+        live=division.live + division.mapped,
         free=division.free_cached + division.free_inside + division.free_pages,
         free_cached=division.free_cached,
         free_pages=division.free_pages,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 _CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: a clock of the scheduler, with nanoseconds
@@ -26,20 +27,9 @@ class ProcessTree:
 
     def members(self) -> list[int]:
         """Return the process ids of all living descendants."""
-        children: dict[int, list[int]] = {}
-        for entry in os.scandir("/proc"):
-            if entry.name.isdecimal():
-                fields = stat_fields(int(entry.name))
-                if fields:
-                    children.setdefault(int(fields[1]), []).append(int(entry.name))
-        found: list[int] = []
+        children = _children()
         own = _name(self.root)
-        waiting = [pid for pid in children.get(self.root, []) if _name(pid) != own]
-        while waiting:
-            pid = waiting.pop()
-            found.append(pid)
-            waiting += children.get(pid, [])
-        return found
+        return _with_descendants([pid for pid in children.get(self.root, []) if _name(pid) != own], children)
 
     def cpu_s(self) -> float:
         """Return the CPU time in seconds of the living processes and of those that others have waited for.
@@ -55,6 +45,11 @@ class ProcessTree:
         """Return the sum of resident memory in bytes; None if no process lives."""
         sizes = [size for pid in self.members() if (size := _resident(pid)) is not None]
         return float(sum(sizes)) if sizes else None
+
+
+def descendants(pids: Collection[int]) -> list[int]:
+    """Return the living processes that descend from any of these processes, without these, in increasing order."""
+    return sorted(pid for pid in {*_with_descendants(pids, _children())} - {*pids} if is_alive(pid))
 
 
 def parent_of(pid: int) -> int:
@@ -74,6 +69,26 @@ def stat_fields(pid: int) -> list[str]:
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended. A zombie has, though its parent has not yet collected its status."""
     return stat_fields(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def _children() -> dict[int, list[int]]:
+    """Return the children of each process."""
+    found: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and (fields := stat_fields(int(entry.name))):
+            found.setdefault(int(fields[1]), []).append(int(entry.name))
+    return found
+
+
+def _with_descendants(pids: Iterable[int], children: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return processes and all that descend from them."""
+    found: list[int] = []
+    waiting = [*pids]
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        waiting += children.get(pid, [])
+    return found
 
 
 def _name(pid: int) -> str:

@@ -56,9 +56,9 @@ _TITLES = {
 
 
 _WAITING = (
-    f"no run has ended in {_WAIT_S:.0f} s. A command that never ends by itself, such as a server, or that leaves a"
-    " process running, cannot be measured like this: press Ctrl-C, and describe it in a workload file"
-    " (docs/workload.md). --timeout limits a run"
+    f"no run has ended in {_WAIT_S:.0f} s. If the command never ends by itself, as a server does not, or leaves a"
+    " process running, press Ctrl-C, and describe it in a workload file with a [server] table (docs/workload.md)."
+    " --timeout limits a run"
 )
 
 

@@ -23,7 +23,7 @@ from heapwright.study.cautions import too_few_pairs
 from heapwright.study.options import CONFIRM_LOOK, Options
 from heapwright.workload.model import Input
 
-SPARE = 1.2  # the time must hold this multiple of the pairs that a proof needs
+SPARE = 1.2  # the time must hold this multiple of the pairs that a proof of several rows needs
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def fitting_rows(
 
     With little time, rows are dropped in this order: all references but one, all picks but the most important, the
     last reference. Fewer rows need fewer pairs. The time must hold more pairs than a proof needs (`SPARE`), because
-    runs may turn out slower.
+    runs may turn out slower. A single pick needs no such reserve: without its pairs nothing can be proven at all.
 
     Args:
         picks: the most important first.
@@ -77,7 +77,8 @@ def fitting_rows(
         if not rows or (beside and needed > options.pairs_max):
             continue
         fits = in_time / (1 + len(rows))
-        if fits >= SPARE * min(needed, options.pairs_max):
+        spare = SPARE if len(rows) > 1 else 1.0
+        if fits >= spare * min(needed, options.pairs_max):
             others = tuple(c for c in beside if c.id not in {p.id for p in chosen})
             pairs = min(max(options.pairs_min, needed), options.pairs_max)
             return Rows(tuple(chosen), others, min(pairs, math.floor(fits)) if math.isfinite(fits) else pairs)

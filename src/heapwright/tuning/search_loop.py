@@ -169,7 +169,7 @@ class Search:
         for start in range(0, len(groups), slots):
             now = groups[start : start + slots]
             if self._no_time_for(sum(map(len, now))):
-                now = [] if self.known else self._first_that_fit(now[0])
+                now = self._first_that_fit(now[0])
             if not now:
                 break
             fresh = self.evaluator.blocks.measure_all(self.evaluator.phase, self._block, now, self.inputs)
@@ -198,7 +198,7 @@ class Search:
         return found
 
     def _first_that_fit(self, group: Sequence[Config]) -> list[list[Config]]:
-        """A first block of fewer candidates, so that a short budget searches at least something."""
+        """A block of as many of these as the time holds: none of the search's time is left over."""
         size = len(group)
         while size > 1 and self._no_time_for(size):
             size -= 1

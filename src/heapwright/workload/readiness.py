@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import socket
 import subprocess
 import threading
@@ -87,8 +88,8 @@ def answers(words: list[str], cwd: Path, plain: Mapping[str, str]) -> bool:
     return status == 0
 
 
-def wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapping[str, str]) -> bool:
-    """Wait until the server answers at its port and to the ready command; return whether it does in time.
+def wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mapping[str, str]) -> str:
+    """Wait until the server answers at its port and to the ready command; return which check fails, or empty.
 
     Of the two checks, those count that the workload has.
 
@@ -99,9 +100,13 @@ def wait_ready(server: Server, thread: threading.Thread, cwd: Path, plain: Mappi
         plain: its environment.
     """
     deadline = time.monotonic() + server.ready_timeout
+    failing = "there was no time for a check"
     while time.monotonic() < deadline and thread.is_alive():
-        at_port = not server.ready_port or _listening(server.ready_port)
-        if at_port and (not server.ready or answers(server.ready, cwd, plain)):
-            return True
+        if server.ready_port and not _listening(server.ready_port):
+            failing = f"port {server.ready_port} does not answer"
+        elif server.ready and not answers(server.ready, cwd, plain):
+            failing = f"the ready command fails ({shlex.join(server.ready)})"
+        else:
+            return ""
         time.sleep(0.02)
-    return False
+    return failing

@@ -146,7 +146,8 @@ def run_server(
     try:
         if container is None:  # now, because the server's first process may end before the others
             tree = _tree_of(pid_file, thread)
-        if wait_ready(server, thread, how["cwd"], plain):
+        failing = wait_ready(server, thread, how["cwd"], plain)
+        if not failing:
             if container is not None:
                 tree = _tree_inside(container)
             if options.end_after:
@@ -154,7 +155,8 @@ def run_server(
             else:
                 _run_load(load, server, thread, how["cwd"], plain, options.timeout, tree)
         else:
-            load.trouble = f"not ready within {server.ready_timeout:g} s" if thread.is_alive() else ENDED_EARLY
+            late = f"not ready within {server.ready_timeout:g} s: {failing}"
+            load.trouble = late if thread.is_alive() else ENDED_EARLY
         ended_by_itself = not thread.is_alive()
         in_background = tree is not None and container is None and not parent_of(int(pid_file.read_text()))
     finally:
