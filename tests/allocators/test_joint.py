@@ -21,6 +21,7 @@ from heapwright.allocators.space_spec import AllocatorSpec, Context, GateSpec, R
 from heapwright.errors import HeapwrightError
 from heapwright.search.nsga2 import Nsga2
 from heapwright.search.protocol import Setup
+from heapwright.tuning.warm_start import points_of_settings
 
 from .spaces import number
 
@@ -160,3 +161,15 @@ def test_a_method_made_for_one_space_searches_several() -> None:
     space = join([bundled(name) for name in ("glibc", "jemalloc", "mimalloc")])
     asked = Nsga2(Setup(space, 2, 48, 1)).ask()
     assert {space.settings(p)[ALLOCATOR] for p in asked} == {"glibc", "jemalloc", "mimalloc"}
+
+
+def test_a_stored_setting_that_equals_the_default_counts_as_unset() -> None:
+    """Studies made before `omits_default` may have it beside others; it must not hide those."""
+    stored = {ALLOCATOR: "exgen", "keep": "2097152", "front": "32768"}
+    without = {ALLOCATOR: "exgen", "front": "32768"}
+    exgen = bundled("exgen")
+    for space in (exgen, join([bundled("glibc"), exgen]), join([bundled("glibc"), exgen], [extra("x")])):
+        points = points_of_settings(space, [without])
+        assert len(points) == 1
+        assert points_of_settings(space, [stored]) == points
+    assert points_of_settings(exgen, [{ALLOCATOR: "exgen", "keep": "2097152"}]) == []

@@ -60,7 +60,10 @@ def test_a_default_is_no_level_where_setting_it_changes_nothing() -> None:
     assert (space.params[0].levels, space.params[0].specials) == (("7", "1", "2"), 1)
     with pytest.raises(RangeError, match="'3' is not a value of the range"):
         levels_of(number("k", 1, 2, default="3", omits_default=True), Context())
-
+    with pytest.raises(RangeError, match="leaves no value"):
+        levels_of(number("k", 2, 2, default="2", omits_default=True), Context())
+    with pytest.raises(RangeError, match="is for an int that is not uniform"):
+        levels_of(ParamSpec("k", "e", type="bool", default="1", omits_default=True), Context())
 
 
 def test_switches_and_choices_list_their_levels() -> None:

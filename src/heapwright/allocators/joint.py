@@ -118,12 +118,17 @@ class JointSpace(Space):
         chosen = names.index(name)
         own, of_extras = self.split(settings)
         pairs = zip((self.parts[chosen], *self.extras), (own, *of_extras), strict=True)
-        points = [
-            space.normalise([*(1 for _ in space.gates), *(level_of(p.levels, wanted.get(p.key)) for p in space.params)])
-            for space, wanted in pairs
-        ]
+        points = [_with_levels(space, wanted) for space, wanted in pairs]
         found = self.normalise(self._joined(chosen, points[0], points[1:]))
-        return found if self.settings(found) == dict(settings) else None
+        return found if self.settings(found) == self.without_defaults(settings) else None
+
+    def without_defaults(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """The same of the allocator's space and of each extra space."""
+        own, of_extras = self.split(settings)
+        found = {ALLOCATOR: settings[ALLOCATOR], **self.part(settings[ALLOCATOR]).without_defaults(own)}
+        for extra, wanted in zip(self.extras, of_extras, strict=True):
+            found |= {f"{extra.allocator.name}.{key}": v for key, v in extra.without_defaults(wanted).items()}
+        return found
 
     def environment(self, settings: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
         """The variables that make these settings so, their allocator's preloading among them."""
@@ -142,7 +147,20 @@ class JointSpace(Space):
         raise NotImplementedError
 
 
-def level_of(levels: Sequence[str], value: str | None) -> int:
+def point_of(space: Space, settings: Mapping[str, str]) -> Point | None:
+    """The point of one allocator's space with these settings, or None where it has none."""
+    found = _with_levels(space, settings)
+    return found if space.settings(found) == space.without_defaults(settings) else None
+
+
+def _with_levels(space: Space, settings: Mapping[str, str]) -> Point:
+    """The point with the levels of these settings; a value that is no level counts as unset."""
+    return space.normalise(
+        [*(1 for _ in space.gates), *(_level_of(p.levels, settings.get(p.key)) for p in space.params)]
+    )
+
+
+def _level_of(levels: Sequence[str], value: str | None) -> int:
     """The level of a value; 0 for no value and for an unknown one."""
     return levels.index(value) + 1 if value is not None and value in levels else 0
 

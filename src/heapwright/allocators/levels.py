@@ -62,6 +62,8 @@ def levels_of(spec: ParamSpec, context: Context) -> tuple[Sequence[str], int]:
     Raises:
         RangeError: its range contradicts itself.
     """
+    if spec.omits_default and (spec.type != "int" or spec.scale == "uniform"):
+        raise RangeError("omits_default", "is for an int that is not uniform")
     if spec.type == "bool":
         return ("1", "0") if not spec.values else tuple(str(v) for v in spec.values), 0
     if spec.type == "enum":
@@ -100,6 +102,8 @@ def levels_of(spec: ParamSpec, context: Context) -> tuple[Sequence[str], int]:
     if spec.omits_default:
         if spec.default not in texts:
             raise RangeError("omits_default", f"'{spec.default}' is not a value of the range")
+        if len(texts) == 1:
+            raise RangeError("omits_default", "leaves no value")
         del texts[spec.default]
         specials = tuple(s for s in specials if s != spec.default)
     return tuple(texts), len(specials)

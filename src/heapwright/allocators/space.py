@@ -128,6 +128,11 @@ class Space:
         values = self.normalise(point)[len(self.gates) :]
         return {p.key: p.levels[v - 1] for p, v in zip(self.params, values, strict=True) if v}
 
+    def without_defaults(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Settings without those that are the same as unset (`omits_default`), as older studies may have them."""
+        same = {(p.key, p.spec.default) for p in self.params if p.spec.omits_default}
+        return {key: value for key, value in settings.items() if (key, value) not in same}
+
     def render(self, point: Sequence[int], base: Mapping[str, str]) -> Rendered:
         """The settings and variables of a point, on top of the user's environment `base`."""
         settings = self.settings(point)

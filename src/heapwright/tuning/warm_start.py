@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from heapwright.allocators.joint import ALLOCATOR, JointSpace, level_of
+from heapwright.allocators.joint import ALLOCATOR, JointSpace, point_of
 from heapwright.allocators.space import Point, Space
 from heapwright.errors import UsageError
 from heapwright.study.load import load_view
@@ -59,9 +59,6 @@ def points_of_settings(space: Space, settings: Iterable[Mapping[str, str]]) -> l
             joint_point = space.point(wanted)
             found |= {joint_point: None} if joint_point else {}
             continue
-        wanted = {key: value for key, value in wanted.items() if key != ALLOCATOR}
-        levels = [level_of(p.levels, wanted.get(p.key)) for p in space.params]
-        point = space.normalise([*(1 for _ in space.gates), *levels])
-        if space.settings(point) == dict(wanted):
-            found[point] = None
+        point = point_of(space, {key: value for key, value in wanted.items() if key != ALLOCATOR})
+        found |= {point: None} if point is not None and any(point) else {}
     return list(found)
