@@ -14,11 +14,11 @@
 // compare-and-swap, its first block is again the first, and the link to it is right (no ABA
 // problem).
 //
-// A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold
-// some 4 MiB, and other threads empty them together with the depot. If a heap lacks blocks of a class
-// that its full lists have refused, they may hold four times as much for the purge delay. A heap's lists are open
-// from the first time that its thread needs such blocks until the thread ends. (Those of the heap that
-// ending threads share stay open.) The thread closes its lists before it empties them for the last
+// A thread that sleeps strands the blocks in its lists. So the lists of all heaps together hold some 4
+// MiB, and other threads empty them together with the depot. If a heap lacks blocks of a class that its
+// full lists have refused, they may hold four times as much for the purge delay. A heap's lists are
+// open from the first time that its thread needs such blocks until the thread ends. (Those of the heap
+// that ending threads share stay open.) The thread closes its lists before it empties them for the last
 // time; a thread that adds a block reads afterwards whether they are open. All four accesses are
 // sequentially consistent, so at least one of the two threads sees the block there and takes it.
 //
