@@ -243,10 +243,12 @@ def test_a_file_that_does_not_exist_is_wrong_usage(words: list[str], heapwright:
 
 
 def test_diagnose_names_a_process_that_does_not_exist(heapwright: Heapwright) -> None:
-    done = heapwright("diagnose", str(os.getpid()), "4194305")
+    with subprocess.Popen(["sleep", "600"]) as sleeping:
+        done = heapwright("diagnose", str(sleeping.pid), "4194305")
+        sleeping.kill()
     assert done.status == 0
     assert "there is no process 4194305 (any more); it is left out" in one_line(done.err)
-    assert f"process {os.getpid()}:" in done.out
+    assert f"process {sleeping.pid}:" in done.out
     assert "4194305" not in done.out
 
 

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}
     whole, each = _read(pids)
     _show(args, whole, each, label)
-    if not groups:
+    if not groups and not args.quiet:
         _warn_of_children(pids, whole)
     with contextlib.suppress(KeyboardInterrupt):
         while args.watch:
