@@ -48,6 +48,12 @@ class PagePurgerTest : public testing::Test {
       ++superblock->free_count;
     }
   }
+  // Begins a superblock of which three quarters have just become free.
+  void begin_three_quarters_free() {
+    begin(1024);
+    free(0, 48);
+    purger.after_frees(superblock, 47);
+  }
   [[nodiscard]] std::set<const Block*> listed() const {
     std::set<const Block*> found;
     for (const Block* one = superblock->free; one != nullptr; one = one->next) {
@@ -165,9 +171,7 @@ TEST_F(PagePurgerTest, TheSeventeenthSuperblockEndsTheWaitOfTheFirst) {
   purger.add_idle(100 * kSuperblockBytes);
   std::vector<Superblock*> waiting;
   const auto add = [&] {
-    begin(1024);
-    free(0, 48);
-    purger.after_frees(superblock, 47);
+    begin_three_quarters_free();
     free(48, 56);
     purger.after_frees(superblock, 55);  // it waits already: not twice
     waiting.push_back(superblock);
@@ -188,9 +192,7 @@ TEST_F(PagePurgerTest, WithManyHeapsFewerSuperblocksWaitInEach) {
   purger.add_idle(1000 * kSuperblockBytes);
   std::vector<Superblock*> waiting;
   const auto add = [&] {
-    begin(1024);
-    free(0, 48);
-    purger.after_frees(superblock, 47);
+    begin_three_quarters_free();
     waiting.push_back(superblock);
   };
   const auto unpurged = [&] {
@@ -211,13 +213,9 @@ TEST_F(PagePurgerTest, WithManyHeapsFewerSuperblocksWaitInEach) {
 
 TEST_F(PagePurgerTest, AForgottenSuperblockIsNotPurged) {
   purger.add_idle(100 * kSuperblockBytes);
-  begin(1024);
-  free(0, 48);
-  purger.after_frees(superblock, 47);
+  begin_three_quarters_free();
   const Superblock* const forgotten = superblock;
-  begin(1024);
-  free(0, 48);
-  purger.after_frees(superblock, 47);
+  begin_three_quarters_free();
   purger.forget(forgotten);
   purger.purge_waiting();
   EXPECT_EQ(forgotten->purged_pages, 0);

@@ -49,25 +49,15 @@ class SpanPlay {
   SpanPlay(unsigned seed, Membarrier membarrier) : seed_(seed), membarrier_(membarrier) {}
 
   void run() {
-    constexpr int kGenerations = 6;
+    constexpr unsigned kGenerations = 6;
     if (membarrier_ == Membarrier::kRefused && !refuse_membarrier(ENOSYS)) {
       broken("membarrier can be refused", seed_);
     }
-    for (int generation = 0; generation < kGenerations; ++generation) {
+    for (unsigned generation = 0; generation < kGenerations; ++generation) {
       if (membarrier_ == Membarrier::kRefusedLater && generation == kGenerations / 2) {
         refuse_soon_ = true;
       }
-      std::array<pthread_t, 4> threads{};
-      std::array<Job, 4> jobs{};
-      for (unsigned i = 0; i < threads.size(); ++i) {
-        jobs[i] = {this, seed_ * 1000 + static_cast<unsigned>(generation) * 10 + i};
-        if (Api::start(&threads[i], live, &jobs[i]) != 0) {
-          broken("a thread starts", seed_);
-        }
-      }
-      for (const pthread_t thread : threads) {
-        pthread_join(thread, nullptr);
-      }
+      run_generation<Api>(this, live, seed_, generation);
     }
     for (auto& place : mail_) {
       give(place.exchange(0), seed_);
@@ -80,16 +70,12 @@ class SpanPlay {
 
  private:
   static constexpr std::size_t kPart = 64 * 1024;  // a word is written in each part of a span
-  struct Job {
-    SpanPlay* play;
-    unsigned seed;
-  };
   // A span: its address, a multiple of 64, plus the number of its parts. 0: none.
   using Span = std::uintptr_t;
   static constexpr Span kPartsMask = 63;
 
   static void* live(void* raw) {
-    const Job& job = *static_cast<Job*>(raw);
+    const auto& job = *static_cast<Job<SpanPlay>*>(raw);
     job.play->work(job.seed, 400 + job.seed % 400);
     return nullptr;
   }
@@ -203,33 +189,23 @@ class SpanPlay {
   std::array<std::atomic<Span>, 16> mail_{};
 };
 
-// Plays once, or as long as random_threads.h says.
+// The same with spans, each play in a process of its own.
 template <class Api>
 void play_with_spans(Membarrier membarrier) {
   if (membarrier != Membarrier::kAsIs && !can_refuse_membarrier()) {
     GTEST_SKIP() << "a filter of seccomp refuses membarrier";
   }
-  const char* const seconds = std::getenv("HEAPWRIGHT_FUZZ_SECONDS");
-  using Clock = std::chrono::steady_clock;
-  const auto end =
-      Clock::now() + std::chrono::seconds(seconds != nullptr ? std::strtol(seconds, nullptr, 10) : 0);
-  auto seed = seconds != nullptr
-                  ? static_cast<unsigned>(Clock::now().time_since_epoch().count() / 1000 % 1'000'000)
-                  : 1U;
-  unsigned plays = 0;
-  do {
+  play_for_the_time([membarrier](unsigned seed) {
     const pid_t child = fork();
     if (child == 0) {
       SpanPlay<Api>(seed, membarrier).run();
       std::_Exit(0);
     }
     int status = 1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_EQ(status, 0) << "seed " << seed;
-    ++seed;
-    ++plays;
-  } while (Clock::now() < end);
-  (void)std::fprintf(stderr, "%u plays, the last of seed %u\n", plays, seed - 1);
+    const bool ended = waitpid(child, &status, 0) == child;
+    EXPECT_TRUE(ended && status == 0) << "seed " << seed;
+    return ended && status == 0;
+  });
 }
 
 }  // namespace heapwright::alloc::threads

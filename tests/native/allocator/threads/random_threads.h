@@ -46,6 +46,46 @@ using Heap = std::vector<Block>;
   std::_Exit(3);
 }
 
+// What a thread of a play gets: the play, and a seed of its own.
+template <class Player>
+struct Job {
+  Player* play;
+  unsigned seed;
+};
+
+// Runs `live`, with a Job<Player>, in four threads, and waits for their ends.
+template <class Api, class Player>
+void run_generation(Player* play, void* (*live)(void*), unsigned seed, unsigned generation) {
+  std::array<pthread_t, 4> threads{};
+  std::array<Job<Player>, 4> jobs{};
+  for (unsigned i = 0; i < threads.size(); ++i) {
+    jobs[i] = {play, seed * 1000 + generation * 10 + i};
+    if (Api::start(&threads[i], live, &jobs[i]) != 0) {
+      broken("a thread starts", seed);
+    }
+  }
+  for (const pthread_t thread : threads) {
+    pthread_join(thread, nullptr);
+  }
+}
+
+// Calls play(seed) once, or as long as HEAPWRIGHT_FUZZ_SECONDS says, until it returns false.
+template <class F>
+void play_for_the_time(F play) {
+  const char* const seconds = std::getenv("HEAPWRIGHT_FUZZ_SECONDS");
+  if (seconds == nullptr) {
+    play(1U);
+    return;
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(std::strtol(seconds, nullptr, 10));
+  auto seed = static_cast<unsigned>(Clock::now().time_since_epoch().count() / 1000 % 1'000'000);
+  unsigned plays = 0;
+  for (; Clock::now() < end && play(seed); ++seed, ++plays) {
+  }
+  (void)std::fprintf(stderr, "%u plays, the last of seed %u\n", plays, seed - 1);
+}
+
 // `Api`: the allocator's functions, and what starts a thread.
 template <class Api>
 class Play {
@@ -53,19 +93,9 @@ class Play {
   explicit Play(unsigned seed) : seed_(seed) {}
 
   void run() {
-    constexpr int kGenerations = 4;
-    for (int generation = 0; generation < kGenerations; ++generation) {
-      std::array<pthread_t, 4> threads{};
-      std::array<Job, 4> jobs{};
-      for (unsigned i = 0; i < threads.size(); ++i) {
-        jobs[i] = {this, seed_ * 1000 + static_cast<unsigned>(generation) * 10 + i};
-        if (Api::start(&threads[i], live, &jobs[i]) != 0) {
-          broken("a thread starts", seed_);
-        }
-      }
-      for (const pthread_t thread : threads) {
-        pthread_join(thread, nullptr);
-      }
+    constexpr unsigned kGenerations = 4;
+    for (unsigned generation = 0; generation < kGenerations; ++generation) {
+      run_generation<Api>(this, live, seed_, generation);
     }
     for (auto& place : mail_) {
       const std::unique_ptr<Heap> left(place.exchange(nullptr));
@@ -80,14 +110,10 @@ class Play {
   }
 
  private:
-  struct Job {
-    Play* play;
-    unsigned seed;
-  };
   static constexpr std::size_t kEnds = 64;
 
   static void* live(void* raw) {
-    const Job& job = *static_cast<Job*>(raw);
+    const auto& job = *static_cast<Job<Play>*>(raw);
     job.play->work(job.seed, 1500 + job.seed % 1500);
     return nullptr;
   }
@@ -258,19 +284,10 @@ class Play {
 // One play, or as many as there is time for.
 template <class Api>
 void play_at_random() {
-  const char* const seconds = std::getenv("HEAPWRIGHT_FUZZ_SECONDS");
-  if (seconds == nullptr) {
-    Play<Api>(1).run();
-    return;
-  }
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::seconds(std::strtol(seconds, nullptr, 10));
-  auto seed = static_cast<unsigned>(Clock::now().time_since_epoch().count() / 1000 % 1'000'000);
-  unsigned plays = 0;
-  for (; Clock::now() < end; ++seed, ++plays) {
+  play_for_the_time([](unsigned seed) {
     Play<Api>(seed).run();
-  }
-  (void)std::fprintf(stderr, "%u plays, the last of seed %u\n", plays, seed - 1);
+    return true;
+  });
 }
 
 }  // namespace heapwright::alloc::threads
