@@ -49,6 +49,7 @@ class World:
         noise: standard deviation of every run's log values; it follows from the run's padding and place, not from when
             it is made, so that a resumed study measures the same.
         seconds: duration of a run on the fake clock; its prefix takes less.
+        first_s: duration of the first run, if it takes longer.
         peak_at: when a run reaches its peak, as a share of its wall time.
         prefix_s: where the present run ends.
         interrupt_after: after so many runs Ctrl-C comes.
@@ -60,6 +61,7 @@ class World:
     noise: float = 0.0
     drift: Callable[[int], float] = lambda _n: 0.0
     seconds: float = 1.0
+    first_s: float = 0.0
     peak_at: float = 1.0
     interrupt_after: int | None = None
     extra: dict[str, float | None] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class World:
             raise KeyboardInterrupt
         count = len(self.made)
         self.made.append((input_.name, settings, pad))
-        self.clock += min(self.seconds, self.prefix_s)
+        self.clock += min(max(self.seconds, 0.0 if count else self.first_s), self.prefix_s)
         rng = random.Random(f"{input_.name}/{settings}/{pad}")
         effect = self.effect(settings, input_.name)
         metrics: dict[str, float | None] = dict.fromkeys(NUMERIC)

@@ -228,7 +228,7 @@ def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str
         run = f"one run takes about {show_seconds(too_short['run_s'])}"
         if no_prediction:
             why = f"the time budget holds no proof ({run}), and replays predict nothing: {no_prediction}"
-            anew = "If other work made this run slow, begin anew: name another file with --study."
+            anew = "If other work made the runs so far slow, begin anew: name another file with --study."
             return f"Nothing is proven: {why}. {step} {anew}"
         if replayed:
             tried = f"{replayed:.0f} settings were tried" if replayed > 1 else "1 setting was tried"

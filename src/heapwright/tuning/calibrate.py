@@ -29,7 +29,7 @@ from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
 from heapwright.study.study_bound import busiest_program
 from heapwright.tuning.reachable_allocators import reachable_allocators
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
-from heapwright.tuning.schedule import plan_study
+from heapwright.tuning.schedule import needs_warm_runs, plan_study
 from heapwright.tuning.session import Session
 from heapwright.tuning.takeover_check import check_reach
 from heapwright.workload.execute import time_limit
@@ -69,8 +69,15 @@ def calibrate(session: Session) -> None:
     _choose_objectives(session, runs)
     if not _drop_unreachable_allocators(session, runs):
         return
+    warm: list[StoredRun] = []
     if not session.options.axes:  # a sweep tells its own plan
+        if needs_warm_runs(session):
+            warm = session.blocks.measure(Phase.CALIBRATE, 1, [session.default], session.workload.inputs)
         plan_study(session, runs)
+    block = 2 if warm else 1
+    if chosen_prefix(session.store) is not None:  # whole runs are not compared with runs that end early
+        warm = []
+    runs += warm
     session.use_executor(session.executor.options.timeout)
     if not session.proof:
         counts = dict.fromkeys(counts, 1)
@@ -79,7 +86,8 @@ def calibrate(session: Session) -> None:
         if session.budget.limited:
             in_time = opt.CALIBRATE_SHARE * session.budget.total_s / len(counts) / max(session.run_s, 1e-3)
             count = max(min(2, count), min(count, math.floor(in_time)))
-        runs += session.blocks.measure_all(Phase.CALIBRATE, 1, [[session.default]] * (count - 1), [input_])
+        more = count - (2 if warm else 1)
+        runs += session.blocks.measure_all(Phase.CALIBRATE, block, [[session.default]] * more, [input_])
     _replace_unread_proportional_memory(session, runs)
     enough = time_limit((r.metrics["wall_s"] or 0.0 for r in runs), session.workload)
     session.use_executor(session.options.timeout or session.workload.file.timeout or enough)

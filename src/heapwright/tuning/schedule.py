@@ -22,6 +22,10 @@ from heapwright.tuning.session import Session
 from heapwright.tuning.stages import SETTINGS, needs_from
 from heapwright.workload.model import whole_only, with_prefix
 
+# At most so much of the time that is left after the first runs, which read files from a cold disk, goes into second
+# ones. A budget that holds six more such runs may hold a proof with runs that are twice as fast.
+WARM_RUNS_SHARE = 1 / 6
+
 
 def begin(session: Session, stage: str, settings: Collection[int] = ()) -> None:
     """Begin a stage: store the phase and limit the time of the stage.
@@ -60,6 +64,16 @@ def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict
 def _expected(session: Session, needs: Mapping[str, StageNeed]) -> StudyEstimate:
     total_s = session.options.budget_s or math.inf
     return make_plan(needs, session.run_s, session.left_s, total_s, session.whole_s)
+
+
+def needs_warm_runs(session: Session) -> bool:
+    """Whether the first runs were too slow for a proof, and second ones, with warm caches, are worth their time."""
+    if not session.budget.limited or session.recordings is not None:
+        return False
+    seconds = session.run_s * len(session.workload.inputs)
+    return (
+        seconds <= WARM_RUNS_SHARE * session.left_s and not _expected(session, _needs(session, Phase.ALLOCATORS)).proof
+    )
 
 
 def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
