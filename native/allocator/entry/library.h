@@ -42,15 +42,22 @@ class Library {
       finish_free(freed, address, freed_as);
     }
   }
-  HEAPWRIGHT_INLINE std::size_t class_size(const void* address) { return fast().class_size(address); }
+  HEAPWRIGHT_INLINE std::size_t class_size(const void* address) {
+    return has_thread_heaps() ? ThreadHeaps<C>::current().class_size(address)
+                              : first_heap_.class_size(address);
+  }
   static bool fits_in_place(std::size_t usable, std::size_t bytes) {
     return Heap<C>::fits_in_place(usable, bytes);
   }
 
   // The second path of malloc: it calls nothing. nullptr: call allocate_rest().
   HEAPWRIGHT_INLINE void* allocate_second(std::size_t bytes) {
-    return bytes > kLargestClassBytes ? own_heap().allocate_freed_span(bytes)
-                                      : fast().allocate_class_from_list(bytes);
+    if (C::kStartsSingleThreaded && pool_.threaded) {  // first_heap_ has nothing once there are threads
+      Heap<C>& heap = ThreadHeaps<C>::current();
+      void* const block = heap.allocate(bytes);
+      return block != nullptr ? block : allocate_other(heap, bytes);
+    }
+    return allocate_other(bytes > kLargestClassBytes ? own_heap() : fast(), bytes);
   }
   void* allocate_slow(std::size_t bytes) {
     void* const found = allocate_second(bytes);
@@ -124,6 +131,14 @@ class Library {
       return ThreadHeaps<C>::current();
     }
   }
+  [[nodiscard]] HEAPWRIGHT_INLINE bool has_thread_heaps() const {
+    return !C::kStartsSingleThreaded || pool_.threaded;
+  }
+  // Allocates what the fast path does not: a freed span, or a block of a size above the cache's table.
+  static HEAPWRIGHT_INLINE void* allocate_other(Heap<C>& heap, std::size_t bytes) {
+    return bytes > kLargestClassBytes ? heap.allocate_freed_span(bytes)
+                                      : heap.allocate_class_from_list(bytes);
+  }
   // The heap of the thread, if it has one already; else one whose fast paths fail.
   HEAPWRIGHT_INLINE Heap<C>& own_heap() {
     if (C::kStartsSingleThreaded && !pool_.threaded && platform::single_threaded()) {
@@ -149,24 +164,21 @@ class Library {
   }
   // Cold, so that the fast path of free() saves no register for this call.
   HEAPWRIGHT_COLD void finish_free(FreeResult freed, void* address, FreedAs freed_as) {
+    // Once there are threads, first_heap_ has nothing and refuses all blocks.
+    if (C::kStartsSingleThreaded && freed == FreeResult::kSlow && pool_.threaded) {
+      freed = ThreadHeaps<C>::current().free(address, freed_as);
+      if (freed == FreeResult::kDone) {
+        return;
+      }
+    }
     free_on_second_path(freed, address, freed_as);
   }
-  // Handles the other frequent cases: spans, full lists, blocks without a batch, and all blocks under
-  // exgen in a process with threads.
+  // Handles the other frequent cases: spans, full lists and blocks without a batch.
   [[gnu::noinline]] void free_on_second_path(FreeResult freed, void* address, FreedAs freed_as) {
     if (address == nullptr) {
       return;
     }
-    Heap<C>& heap = own_heap();
-    if constexpr (C::kStartsSingleThreaded) {
-      if (freed == FreeResult::kSlow) {  // first_heap_ has nothing once there are threads
-        freed = heap.free(address, freed_as);
-        if (freed == FreeResult::kDone) {
-          return;
-        }
-      }
-    }
-    if (!heap.finish_free_fast(freed, address)) {
+    if (!own_heap().finish_free_fast(freed, address)) {
       free_slow(freed, address, freed_as);
     }
   }
