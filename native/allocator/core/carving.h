@@ -57,7 +57,7 @@ inline std::size_t colour_of(const Superblock* superblock, std::size_t colours) 
 }
 
 // Describes a superblock just taken from the region as one of blocks of `size` bytes, none of them
-// carved. The purger has left `purged_pages` 0 when the superblock was returned.
+// carved. The region has cleared `purged_pages`.
 inline void describe_superblock(Superblock* superblock, std::size_t class_number, std::size_t size,
                                 std::size_t colours = 1) {
   superblock->free = nullptr;

@@ -366,7 +366,6 @@ void OwnedSuperblocks<C>::release(Superblock* superblock) {
   }
   wipe_superblocks<C>(*pool_, superblock, 1);
   const Pool::Guard guard(*pool_);
-  superblock->purged_pages = 0;
   __atomic_store_n(&pool_->region.tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
   pool_->region.give(superblock, 1);
 }

@@ -106,10 +106,9 @@ class PagePurger {
       purge(superblock);
     }
   }
-  static std::size_t page_bytes() { return std::max(platform::page_size(), kSuperblockBytes / 16); }
   // The bits of the pages that a block touches, which begins at offset `begin` of its superblock.
   static std::uint32_t pages_of(std::size_t begin, std::size_t size) {
-    const std::size_t page = page_bytes();
+    const std::size_t page = purged_page_bytes();
     return (2U << (begin + size - 1) / page) - (1U << begin / page);
   }
   static bool touches_no_purged_page(const Superblock* superblock, std::size_t begin) {
@@ -128,7 +127,7 @@ class PagePurger {
 // the first block or behind the last.
 template <Configuration C>
 std::uint32_t PagePurger<C>::wholly_free_pages(const Superblock* superblock) const {
-  const std::size_t page = page_bytes();
+  const std::size_t page = purged_page_bytes();
   const char* const memory = memory_of(superblock);
   std::array<std::uint32_t, 16> free_bytes{};
   free_bytes[0] = superblock->first;
@@ -157,7 +156,7 @@ void PagePurger<C>::purge(Superblock* superblock) const {
   if (pages == 0) {
     return;
   }
-  const std::size_t page = page_bytes();
+  const std::size_t page = purged_page_bytes();
   char* const memory = memory_of(superblock);
   superblock->purged_pages |= static_cast<std::uint16_t>(pages);
   Block* resident = nullptr;  // the free list without the blocks that lose their links
@@ -183,7 +182,7 @@ void PagePurger<C>::purge(Superblock* superblock) const {
 
 template <Configuration C>
 void PagePurger<C>::reuse(Superblock* superblock) const {
-  const std::size_t page = page_bytes();
+  const std::size_t page = purged_page_bytes();
   const std::size_t size = superblock->size;
   char* const memory = memory_of(superblock);
   const Pool::Guard guard(*pool_);

@@ -31,11 +31,13 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, const SuperblockReque
     huge_pages_.begin_second_half(chunk, run_ms());
   }
   clean_ = (chunk->dirty & mask) == 0;
+  std::size_t purged = static_cast<std::size_t>(std::popcount(chunk->purged & mask)) * kSuperblockBytes;
   for (std::uint64_t held = chunk->dirty & mask; held != 0; held &= held - 1) {
-    dirty_.remove(at(chunk, static_cast<std::size_t>(std::countr_zero(held))));
+    Superblock* const superblock = at(chunk, static_cast<std::size_t>(std::countr_zero(held)));
+    purged += take_purged_pages(superblock);
+    dirty_.remove(superblock);
     --dirty_count_;
   }
-  const std::uint64_t purged = chunk->purged & mask;
   chunk->dirty &= ~mask;
   chunk->purged &= ~mask;
   chunk->free &= ~mask;
@@ -45,7 +47,7 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, const SuperblockReque
     huge_pages_.count(request.number, 1);
   }
   if (purged != 0) {
-    count_reused(static_cast<std::size_t>(std::popcount(purged)) * kSuperblockBytes);
+    count_reused(purged);
   }
   purge_above_peak();
   return at(chunk, index);
@@ -303,7 +305,9 @@ void Region::purge_around(Superblock* superblock) {
   while (to < kSuperblocksInChunk && (chunk->dirty >> to & 1U) != 0) {
     ++to;
   }
+  std::size_t purged = (to - from) * kSuperblockBytes;
   for (std::size_t i = from; i < to; ++i) {
+    purged -= take_purged_pages(at(chunk, i));
     dirty_.remove(at(chunk, i));
   }
   const std::uint64_t mask = mask_of(from, to - from);
@@ -316,7 +320,7 @@ void Region::purge_around(Superblock* superblock) {
   if (chunk->bits_resident && chunk->free == kAllFree && chunk->dirty == 0) {
     HugePages::purge_free_bits(chunk);
   }
-  count_purged((to - from) * kSuperblockBytes);
+  count_purged(purged);
 }
 
 bool Region::purge_all() {

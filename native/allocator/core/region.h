@@ -32,7 +32,8 @@
 // premature: the program pays for page faults. Each superblock purged prematurely must be paid for
 // by 4 ms of the process's run time (16 page faults take some 0.5% of that). As long as more were
 // purged prematurely, the region purges nothing. So a program whose memory use goes up and down all
-// the time keeps its memory. At most ten seconds of run time are saved up for later purges.
+// the time keeps its memory. At most ten seconds of run time are saved up for later purges. A free
+// superblock may have pages that page_purger.h purged before: they count when it is used again.
 //
 // Lent spans. Heaps of a process with several threads keep freed spans (span_stacks.h). Their memory is
 // free memory that the region cannot purge: it does not count as in use, and a heap that needs new

@@ -30,9 +30,13 @@
 //   - A superblock is in its owner's queue exactly if `queued` is set.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "../platform/platform.h"
 #include "config.h"
 #include "heap_layout.h"
 #include "list.h"
@@ -69,7 +73,7 @@ struct alignas(64) Superblock {
   bool queued;
   bool current;  // its owner takes blocks from it without the lock: superblock_queues.h
   union {
-    std::uint16_t purged_pages;  // bits of purged pages with free blocks on them: page_purger.h
+    std::uint16_t purged_pages;  // bits of purged pages, of purged_page_bytes() each: page_purger.h
     std::uint16_t free_bits;     // of blocks below kMinPurgedBytes: how many bits are set, see free_bits.h
   };
   bool shared;       // other threads have freed blocks of it
@@ -80,6 +84,14 @@ struct alignas(64) Superblock {
 };
 static_assert(sizeof(Superblock) == 64);
 static_assert(kSuperblocksInChunk * sizeof(Superblock) == kBitsBegin);
+
+// What one bit of `purged_pages` stands for.
+inline std::size_t purged_page_bytes() { return std::max(platform::page_size(), kSuperblockBytes / 16); }
+// Returns how many bytes of a superblock had been purged, and clears its bits.
+inline std::size_t take_purged_pages(Superblock* superblock) {
+  return static_cast<std::size_t>(std::popcount(std::exchange(superblock->purged_pages, std::uint16_t{0}))) *
+         purged_page_bytes();
+}
 
 // The first line of a chunk. Bit i of a mask is superblock i; bit 0 is never set.
 struct alignas(64) Chunk {

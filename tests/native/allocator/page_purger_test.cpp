@@ -253,6 +253,33 @@ TEST_F(PagePurgerTest, MemoryIsKeptIfItIsLittleAtTheEndOfTheWait) {
   EXPECT_EQ(superblock->purged_pages, 0);
 }
 
+// Each of the region's free superblocks has 12 purged pages, which cost page faults when it is used again.
+TEST_F(PagePurgerTest, PurgedPagesOfAFreeSuperblockWerePurgedPrematurelyIfItIsUsedAgain) {
+  pool.region.settings.keep_bytes = 10 * kSuperblockBytes;
+  for (int i = 0; i < 2; ++i) {
+    begin(4096);
+    free(0, 12);
+    purger.purge(superblock);
+  }
+  pool.region.give(superblock - 1, 2);
+  ASSERT_TRUE(pool.region.may_purge());
+  ASSERT_NE(pool.region.take(1), nullptr);
+  EXPECT_TRUE(pool.region.may_purge()) << "less than a superblock is not paid for yet";
+  ASSERT_NE(pool.region.take(1), nullptr);
+  EXPECT_FALSE(pool.region.may_purge());
+  now_ms += PrematurePurges::kMsPerSuperblock;
+  EXPECT_TRUE(pool.region.may_purge());
+}
+
+TEST_F(PagePurgerTest, NoPageIsPurgedTwice) {
+  begin(4096);
+  free(0, 12);
+  purger.purge(superblock);
+  pool.region.give(superblock, 1);
+  ASSERT_EQ(pool.region.statistics().dirty_bytes, 0U) << "no free memory may be kept here";
+  EXPECT_EQ(pool.region.statistics().purged_bytes, kSuperblockBytes);
+}
+
 TEST_F(PagePurgerTest, SmallBlocksAreLeftAlone) {
   begin(128);
   purger.add_idle(100 * kSuperblockBytes);
