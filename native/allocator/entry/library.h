@@ -76,6 +76,9 @@ class Library {
     return with_heap([=](Heap<C>& heap) { return heap.allocate_aligned(bytes, alignment); });
   }
   void* allocate_zeroed(std::size_t bytes) {
+    if (void* const freed = allocate_second(bytes); freed != nullptr) {
+      return std::memset(freed, 0, bytes);
+    }
     return with_heap([=](Heap<C>& heap) {
       void* const block = heap.allocate_slow(bytes);
       if (block == nullptr || heap.is_zero(block)) {
