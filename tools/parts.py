@@ -107,7 +107,7 @@ def found(text: str) -> str:
 
 
 def run(part: Part, at: str, log: Path) -> Result:
-    """Runs a part to its end in a process group of its own.
+    """Runs a part to its end in a process group of its own. SIGTERM stops it, as SIGINT does.
 
     Args:
         part: the part.
@@ -116,6 +116,7 @@ def run(part: Part, at: str, log: Path) -> Result:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     began, clock = time.time(), time.monotonic()
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     for file in (log, part.output or log):
         file.write_bytes(b"")
     with log.open("ab") as errors, (part.output or log).open("ab") as output:
@@ -134,6 +135,7 @@ def run(part: Part, at: str, log: Path) -> Result:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            signal.signal(signal.SIGTERM, handler)
     text = log.read_text(errors="replace")
     nothing = outcome == "passed" and part.may_be_empty and process.returncode == NOTHING_COLLECTED
     said = "no long test in this folder" if nothing else found(text)

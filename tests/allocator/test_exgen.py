@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from heapwright.measure.valgrind import count_instructions
 from tests import needs
 from tests.allocator.conftest import FLAGS, GLIBC, Malloc, bundled
 from tests.conftest import PROGRAMS, ROOT
@@ -123,6 +124,24 @@ def test_set_user_id_programs_take_no_options(exgen: Malloc, archive: Path, tmp_
     if os.statvfs(path).f_flag & os.ST_NOSUID:
         needs.machine_cannot("run set-user-ID programs (nosuid)")
     assert said() == b""
+
+
+# instructions
+
+
+@needs.with_command("valgrind")
+def test_a_second_thread_makes_calls_cost_little_more(exgen: Malloc, cases: Path) -> None:
+    """Counts a pair of malloc and free: 39 instructions more, as docs/allocators.md says. They were once 94."""
+
+    def instructions(*words: str) -> float:
+        few, many = (
+            count_instructions([str(cases), *words, pairs], exgen.environment()) for pairs in ("1000", "101000")
+        )
+        assert few is not None
+        assert many is not None
+        return (many - few) / 100_000
+
+    assert instructions("threads", "pairs") - instructions("pairs") < 60
 
 
 # wrong pointers

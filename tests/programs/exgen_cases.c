@@ -202,6 +202,10 @@ int main(int count, char **words) {
     const size_t before = mallinfo2().keepcost;
     malloc_trim(0);
     printf("%zu %zu %d\n", before, mallinfo2().keepcost, large != NULL);
+  } else if (strcmp(what, "pairs") == 0) { /* as many pairs of malloc and free as the last word says */
+    for (long left = strtol(words[count - 1], NULL, 10); left > 0; --left) {
+      free(malloc(64));
+    }
   } else {
     return 2;
   }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -83,6 +87,19 @@ def test_a_part_that_does_not_end_is_stopped(tool: ModuleType, monkeypatch: pyte
     part = shell(tool, "slow", "sleep 1000", limit=0.2)
     assert go(tool, monkeypatch, [part]) == 1
     assert stored(tool)["slow"]["outcome"] == "too long"
+
+
+def test_a_part_ends_with_the_tool(tmp_path: Path) -> None:
+    """The part sends its parent SIGTERM, as `timeout` does. Without a handler the part went on alone."""
+    script = f"echo $$ >{tmp_path}/pid; sleep 0.5; kill -TERM $PPID; exec sleep 1000"
+    run = "from parts import Part, run; from pathlib import Path; import sys\n"
+    run += "print(run(Part('a', ('sh', '-c', sys.argv[1])), 'abc', Path(sys.argv[2])).outcome)"
+    words = [sys.executable, "-c", run, script, str(tmp_path / "log")]
+    done = subprocess.run(words, cwd=ROOT / "tools", capture_output=True, text=True, timeout=60, check=False)
+    with contextlib.suppress(ProcessLookupError):  # for the case that this test fails
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        pytest.fail("the part was left running")
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
 def test_no_test_is_a_failure_only_where_there_should_be_one(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
