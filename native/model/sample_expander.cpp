@@ -246,7 +246,7 @@ void SampleExpander::put_use(const SampleItem& item, Sampled& object) {
     ++position_;
     order_ = 0;
   }
-  if (event.kind == Kind::kUsableSize || event.kind == Kind::kTouched) {
+  if (event.kind == Kind::kUsableSize || event.kind == Kind::kTouched || event.kind == Kind::kTouchedSoFar) {
     for (const std::uint32_t copy : object.copies) {
       if (copies_[copy].allocated) {
         event.object = copies_[copy].output;

@@ -40,7 +40,7 @@
 namespace heapwright::raw {
 
 inline constexpr std::uint64_t kFileMagic = 0x0a77617277616568;  // "heawraw\n"
-inline constexpr std::uint32_t kVersion = 7;
+inline constexpr std::uint32_t kVersion = 8;
 inline constexpr std::uint32_t kBlockMagic = 0x6b6c6248;  // "Hblk"
 inline constexpr std::size_t kBlockBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kAddressUnit = 8;
@@ -83,7 +83,7 @@ enum class Other : std::uint8_t {
   kSizeHighBits,  // of the kMalloc, kCalloc or kRealloc that follows: its size without the low 16 bits
   kThread,        // the records that follow are of this thread
   kAlignment,     // of the kMalloc that follows, as its logarithm
-  kTouched,       // of the kFree, kFreeSized or kLive that follows: its resident bytes
+  kTouched,       // of the kFree, kFreeSized, kLive or kFilling that follows: its resident bytes
   // Records by themselves.
   kThreadStart,    // the records that follow are of this thread, which is new
   kThreadEnd,      // this thread exits
@@ -107,8 +107,11 @@ enum class Other : std::uint8_t {
   kBorn,  // of a kMalloc or kCalloc: the object was live when the window began; its rank by birth
   // A record by itself, only in complete recordings.
   kSpawn,  // this thread is about to create the thread of this number
+  // A record by itself, only in complete recordings: the program has touched only a part of the
+  // large block at this address so far; the address as in kLive.
+  kFilling,
 };
-inline constexpr Other kLastOther = Other::kSpawn;
+inline constexpr Other kLastOther = Other::kFilling;
 
 // NOLINTNEXTLINE(performance-enum-size): 32 bits in the file
 enum class ClockKind : std::uint32_t { kTsc, kMonotonic };

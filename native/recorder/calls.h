@@ -16,6 +16,7 @@
 
 #include <bit>
 
+#include "filling.h"
 #include "real.h"
 #include "record.h"
 #include "system.h"
@@ -47,6 +48,15 @@ class MallocWatch {
   ThreadState& self_;
 };
 
+// Records how far the thread's newest large blocks are filled.
+[[gnu::noinline, gnu::cold]] inline void record_filling(ThreadState& self) {
+  const sys::KeepErrno keep;
+  if (!kSampling && recording() && self.writer->at < self.writer->limit) {
+    put_clock(*self.writer, clock_now<true>());
+    put_filling(*self.writer);
+  }
+}
+
 // Completes a recorded allocation: counts a failed call, remembers a large block.
 [[gnu::noinline, gnu::cold]] inline void finish_alloc(ThreadState& self, const Call& call) {
   const sys::KeepErrno keep;
@@ -58,6 +68,9 @@ class MallocWatch {
       large.touching = begin_touching(const_cast<void*>(call.block), call.size);
     }
     session->large.insert(call.block, large);
+    if (!kSampling && large.touching == Touching::kMeasured && call.size >= kFilling) {
+      begin_filling(call.block, call.size);
+    }
   }
   self.last_block = call.block;
 }
@@ -110,6 +123,7 @@ template <bool kContent = false, class F>
     record<true>(self, kind, block, size);
   }
   if (HEAPWRIGHT_UNLIKELY(block == nullptr || size >= kLarge)) {
+    record_filling(self);
     finish_alloc(self, Call{.kind = kind, .block = block, .size = size, .is_new = is_new});
   }
   self.last_block = block;
@@ -164,6 +178,9 @@ template <bool kContent = false, class F>
   }
   if (large.size != 0) {  // only now: a reading of memory before the free counts the block as malloc's
     session->large.remove(block);
+    if (!borrow_writer) {
+      record_filling(self);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "filling.h"
 #include "system.h"
 
 namespace heapwright::recorder {
@@ -120,6 +121,9 @@ void read_resident(Writer& writer, std::uint64_t now) {
   const sys::KeepErrno keep;
   if (claim_reading(now, writer.read_memory_at)) {
     put_resident(writer, false);
+    if (!kSampling) {
+      put_filling(writer);
+    }
   }
 }
 

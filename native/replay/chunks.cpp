@@ -30,7 +30,8 @@ void check_chunk(const Lane& lane, std::uint64_t chunk, std::size_t words) {
       if (slot_of(*at) >= lane.slot_count && !is_shared) {
         die_of_bad_file("slot", slot_of(*at));
       }
-      at += op == kRealloc || op == kAligned ? 1 : 0;  // a plain word follows
+      const bool step = op == kUsable && argument_of(*at) == 1;
+      at += op == kRealloc || op == kAligned || step ? 1 : 0;  // a plain word follows
       has_prefix = is_shared = false;
     } else if (has_prefix) {
       die_of_bad_file("operation", op);

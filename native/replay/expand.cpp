@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "epoch_growth.h"
@@ -73,6 +74,7 @@ class Expander {
   struct Object {
     std::uint64_t size = 0;
     std::uint64_t touched = 0;  // bytes touched so far
+    std::uint32_t step = 0;     // the next of survey_.steps
     std::uint32_t slot = 0;
     bool shared = false;
     bool aligned = false;
@@ -261,6 +263,7 @@ class Expander {
       case Kind::kFree:
       case Kind::kFreeSized:
       case Kind::kUsableSize:
+      case Kind::kTouchedSoFar:
         on_use(event);
         break;
       default:
@@ -282,11 +285,18 @@ class Expander {
     done_.events++;
   }
 
-  // Returns the number of bytes of an object that were ever touched; all that a kTouch can hold if
-  // unknown.
-  std::uint64_t limit_of(std::uint64_t object) const {
-    const auto found = survey_.touched.find(object);
-    return found == survey_.touched.end() ? ~std::uint64_t{0} >> 4 : found->second;
+  // Touches more of a block: what the program touched until its next observation.
+  void put_step(Stream& to, Object& object, std::uint64_t limit) {
+    const std::uint64_t end = std::min(limit, object.size);
+    if (end <= object.touched) {
+      return;
+    }
+    if (object.shared) {
+      to.put(word(kShared, 0, turns_[object.slot]++));
+    }
+    to.put(long_word(kTouch, end));
+    to.put(word(kUsable, object.slot, 1));
+    to.put(std::exchange(object.touched, end));
   }
 
   void on_alloc(const Event& event) {
@@ -298,7 +308,7 @@ class Expander {
     const bool pool = survey_.has_exception_pool && event.object == 0;
     const bool plain = event.kind == Kind::kMalloc && !pool;
     const Op op = plain ? kMalloc : event.kind == Kind::kCalloc ? kCalloc : kAligned;
-    Object object{event.size, 0, 0, survey_.crossing[event.object], op == kAligned};
+    Object object{event.size, 0, 0, 0, survey_.crossing[event.object], op == kAligned};
     if (object.shared) {
       object.slot = static_cast<std::uint32_t>(shared_.take());
       turns_.resize(shared_.top());
@@ -306,7 +316,7 @@ class Expander {
       object.slot = static_cast<std::uint32_t>(lanes_.slots(entries_[event.thread].lane).take());
     }
     slots_full_ = slots_full_ || object.slot >= kMaxSlots;
-    const std::uint64_t limit = limit_of(event.object);
+    const std::uint64_t limit = survey_.touched_until(event.object, object.step);
     object.touched = std::min(event.size, limit);
     put_prefixes(to, object, event.size, limit);
     to.put(word(op, object.slot, event.size & UINT32_MAX));
@@ -325,8 +335,12 @@ class Expander {
       return;
     }
     Stream& to = stream(event.thread);
+    if (event.kind == Kind::kTouchedSoFar) {
+      put_step(to, *object, survey_.touched_until(event.object, object->step));
+      return;
+    }
     if (event.kind == Kind::kRealloc) {
-      const std::uint64_t limit = limit_of(event.object);
+      const std::uint64_t limit = survey_.touched_in_all(event.object);
       put_prefixes(to, *object, event.size, limit);
       to.put(word(kRealloc, object->slot, event.size & UINT32_MAX));
       to.put(std::min(object->touched, event.size));

@@ -32,7 +32,8 @@
 //   kRealloc            argument: new size; a second, plain word: bytes of the block touched before
 //   kFree               no argument
 //   kFreeSized          argument: size
-//   kUsable             no argument (malloc_usable_size)
+//   kUsable             argument 0: malloc_usable_size. Argument 1: no call; a second, plain word:
+//                       bytes of the block touched before. The program fills the block in steps
 // Prefixes of a call, in any order, each at most once:
 //   kTouch    The replayer touches only this many bytes of the block. Otherwise it touches all
 //             bytes of a new block, and the new bytes of a resized one, right after the call (a
@@ -96,7 +97,7 @@ enum Op : std::uint8_t {
   kEnd
 };
 
-inline constexpr std::uint64_t kOpsMagic = 0x3553504f54525748;  // "HWRTOPS5"
+inline constexpr std::uint64_t kOpsMagic = 0x3653504f54525748;  // "HWRTOPS6"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
 inline constexpr std::size_t kMaxOpWords =

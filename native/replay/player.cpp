@@ -178,8 +178,7 @@ class Player {
           }
           break;
         default:
-          at = run_rare_op(at - 1);
-          events++;
+          at = run_rare_op(at - 1, events);
           break;
       }
     }
@@ -223,8 +222,9 @@ class Player {
     set_and_wake(replay_.started[thread].created, 1);
   }
 
-  // Runs an operation with prefixes, or a rare one. Returns the address of the next operation.
-  __attribute__((noinline)) const Word* run_rare_op(const Word* at) {
+  // Runs an operation with prefixes, or a rare one, and counts calls in `events`. Returns the
+  // address of the next operation.
+  __attribute__((noinline)) const Word* run_rare_op(const Word* at, std::uint64_t& events) {
     std::uint64_t upper = 0;
     std::uint64_t limit = ~std::uint64_t{0};
     SharedSlot* shared = nullptr;
@@ -253,6 +253,7 @@ class Player {
     void*& slot = is_shared ? shared->block : slots_[slot_of(w)];
     const std::uint64_t size = upper | argument_of(w);
     const std::uint64_t end = size < limit ? size : limit;
+    events++;
     switch (op_of(w)) {
       case kMalloc:
         slot = Call::allocate(size);
@@ -287,7 +288,15 @@ class Player {
         Call::release_sized(slot, size);
         break;
       case kUsable:
-        keep(Call::usable(slot));
+        if (argument_of(w) == 1) {
+          if (slot != nullptr) {
+            touch<How>(slot, *at, limit, page_);
+          }
+          at++;
+          events--;
+        } else {
+          keep(Call::usable(slot));
+        }
         break;
       default:
         die_of_bad_file("operation", op_of(w));

@@ -53,6 +53,12 @@ Survey survey(trace::EventSource& source) {
         bytes += event.size;
       }
     } else if (Live* object = live.find(event.object); object != nullptr && uses_object(event.kind)) {
+      if (event.kind == Kind::kTouchedSoFar) {
+        found.steps[event.object].push_back(event.touched);
+        found.used[event.object] = true;
+        found.crossing[event.object] = found.crossing[event.object] || object->maker != event.thread;
+        continue;
+      }
       if (event.touched != trace::kUnknown) {
         found.touched[event.object] = event.touched;
       }

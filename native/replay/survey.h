@@ -21,6 +21,21 @@ struct Survey {
   std::vector<bool> crossing;  // by object: whether a thread uses it that did not allocate it
   // By object: bytes of it that were ever touched, if known.
   std::unordered_map<std::uint64_t, std::uint64_t> touched;
+  // By object that the program fills in steps: the touched bytes after each step, in the order of
+  // its kTouchedSoFar events. Its touched bytes after the last step are in `touched`.
+  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> steps;
+  // Returns how many bytes of an object were ever touched; all that a kTouch can hold if unknown.
+  std::uint64_t touched_in_all(std::uint64_t object) const {
+    const auto found = touched.find(object);
+    return found == touched.end() ? ~std::uint64_t{0} >> 4 : found->second;
+  }
+  // Returns how many bytes were touched until step `step` of the object, and counts it; in all if
+  // there is no such step.
+  std::uint64_t touched_until(std::uint64_t object, std::uint32_t& step) const {
+    const auto found = steps.find(object);
+    return found == steps.end() || step >= found->second.size() ? touched_in_all(object)
+                                                                : found->second[step++];
+  }
   std::vector<ThreadFacts> threads;
   // Object 0 is the memory that libstdc++ keeps for exceptions when there is no other: the first
   // block of a program in C++, never freed. A replay whose process has libstdc++ would allocate it

@@ -47,8 +47,11 @@ enum class Kind : std::uint8_t {
   // By thread 0, as the last event: the process was killed, ended without exit(), called exec or
   // was still running at this time. Without it such a trace would end at its last call.
   kEnd,
+  // object, touched: a large block of which the program has touched only so many bytes until now.
+  // By the thread that allocated it. A block without such events may be touched when it is new.
+  kTouchedSoFar,
 };
-inline constexpr Kind kLastKind = Kind::kEnd;
+inline constexpr Kind kLastKind = Kind::kTouchedSoFar;
 
 inline constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 // Blocks from this size on can have touched bytes.
@@ -62,7 +65,7 @@ struct Event {
   std::uint64_t object = 0;
   std::uint64_t size = 0;       // bytes that the program asked for
   std::uint64_t alignment = 0;  // bytes, a power of two; 0 for malloc and calloc
-  // kFree of a large block, kTouched: how many of its bytes were resident.
+  // kFree of a large block, kTouched, kTouchedSoFar: how many of its bytes were resident.
   std::uint64_t touched = kUnknown;
   std::uint64_t value = 0;
 
@@ -81,7 +84,8 @@ constexpr bool is_free(Kind kind) { return kind == Kind::kFree || kind == Kind::
 constexpr bool is_tick(Kind kind) { return is_allocation(kind) || kind == Kind::kRealloc; }
 // Whether an event uses an object that was allocated earlier.
 constexpr bool uses_object(Kind kind) {
-  return kind == Kind::kRealloc || is_free(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched;
+  return kind == Kind::kRealloc || is_free(kind) || kind == Kind::kUsableSize || kind == Kind::kTouched ||
+         kind == Kind::kTouchedSoFar;
 }
 
 // The page size of a trace whose file states none: that of x86-64.
@@ -118,6 +122,8 @@ struct Header {
   bool spawns = false;
   // Whether a kEnd may be in the trace.
   bool ends = false;
+  // Whether kTouchedSoFar events may be in the trace.
+  bool fills = false;
   // The rate of a sample: one small object in so many is in the trace, with all its events
   // (sample.h). 0: the trace has all objects.
   std::uint64_t sample = 0;

@@ -78,6 +78,9 @@ Bytes encode_header(const Header& header, std::uint64_t tick) {
   if (header.ends) {
     put_pair(bytes, "ends", "1");
   }
+  if (header.fills) {
+    put_pair(bytes, "fills", "1");
+  }
   if (header.forked.has_value()) {
     put_pair(bytes, "forked", *header.forked ? "1" : "0");
   }
@@ -124,6 +127,8 @@ bool decode_header(std::string_view bytes, Header& header, std::uint64_t& tick) 
       header.spawns = value == "1";
     } else if (key == "ends") {
       header.ends = value == "1";
+    } else if (key == "fills") {
+      header.fills = value == "1";
     } else if (key == "forked") {
       header.forked = value == "1";
     } else if (key == "sample") {

@@ -28,10 +28,15 @@ namespace heapwright::trace {
 inline constexpr std::string_view kPackedMagic{"HWPACK"};
 // The version of a sample is 2, so that an older heapwright refuses it and does not take it for the
 // whole trace. The version of a trace with the parts of resident memory is 3, with kSpawn it is 4,
-// with kEnd 5. Any other has 1.
-inline constexpr std::uint16_t kPackedVersion = 5;
+// with kEnd 5, with kTouchedSoFar 6. Any other has 1.
+inline constexpr std::uint16_t kPackedVersion = 6;
 constexpr std::uint16_t packed_version(const Header& header) {
-  return header.ends ? 5 : header.spawns ? 4 : header.forked.has_value() ? 3 : header.sample != 0 ? 2 : 1;
+  return header.fills                ? 6
+         : header.ends               ? 5
+         : header.spawns             ? 4
+         : header.forked.has_value() ? 3
+         : header.sample != 0        ? 2
+                                     : 1;
 }
 inline constexpr std::string_view kPackedEnd{"HWPKEND\n"};
 inline constexpr std::size_t kSectionHead = 12;

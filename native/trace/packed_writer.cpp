@@ -127,7 +127,8 @@ class Writer final : public PackedWriter {
       }
       live_ -= *size;
       sizes_.erase(event.object);
-    } else if ((event.kind == Kind::kUsableSize || event.kind == Kind::kTouched) &&
+    } else if ((event.kind == Kind::kUsableSize || event.kind == Kind::kTouched ||
+                event.kind == Kind::kTouchedSoFar) &&
                sizes_.find(event.object) == nullptr) {
       return refuse(event, "names an object that is not live: object");
     }

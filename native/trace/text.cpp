@@ -28,6 +28,7 @@ const std::vector<Form>& forms() {
       {Kind::kFreeSized, "free_sized", {kObject, kSize}, 2},
       {Kind::kUsableSize, "usable_size", {kObject}, 1},
       {Kind::kTouched, "touched", {kObject, kTouchedBytes}, 1},
+      {Kind::kTouchedSoFar, "touched_so_far", {kObject, kTouchedBytes}, 2},
       {Kind::kThreadStart, "thread_start", {}, 0},
       {Kind::kThreadEnd, "thread_end", {}, 0},
       {Kind::kFork, "fork", {kValue}, 1},

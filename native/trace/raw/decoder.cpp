@@ -81,6 +81,7 @@ bool BlockDecoder::read_other(unsigned tag, Record& record) {
     case Other::kLive:
     case Other::kUsableSize:
     case Other::kInternalBlock:
+    case Other::kFilling:
       read_address({.zigzag = record.value / kBases, .base = static_cast<unsigned>(record.value % kBases)},
                    record);
       break;

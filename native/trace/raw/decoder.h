@@ -14,7 +14,7 @@ struct Record {
   Other other = Other::kClock;  // if tag is kOther
   std::uint64_t address = 0;
   std::uint64_t size = 0;
-  std::uint64_t value = 0;  // of kOther; kLive, kUsableSize and kInternalBlock use `address`
+  std::uint64_t value = 0;  // of kOther; kLive, kUsableSize, kInternalBlock and kFilling use `address`
   std::uint64_t clock = 0;  // after this record
 };
 

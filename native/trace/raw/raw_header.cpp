@@ -62,6 +62,7 @@ Header read_header(const FileHeader& raw) {
   header.resident_at_start = raw.resident_at_start;
   header.forked = raw.forked != 0;
   header.spawns = raw.sample == 0;
+  header.fills = raw.sample == 0;
   header.ends = has_end(raw);
   const std::uint64_t level = std::min<std::uint64_t>(raw.min_level.load(), raw::kLevels);
   const std::uint64_t rate = std::min(raw.sample, Header::kMaxSample >> level) << level;

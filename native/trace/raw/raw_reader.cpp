@@ -258,12 +258,12 @@ void Reader::on_other(const TimedRecord& record, ReadThread& thread) {
       break;
     case Other::kLive:
     case Other::kUsableSize:
+    case Other::kFilling:
       if (const Live* const live = live_.find(record.record.address); live != nullptr) {
-        const bool is_live = record.record.other == Other::kLive;
-        emit(record, thread,
-             {.kind = is_live ? Kind::kTouched : Kind::kUsableSize,
-              .object = live->object,
-              .touched = is_live ? record.touched : kUnknown});
+        const Kind kind = record.record.other == Other::kLive      ? Kind::kTouched
+                          : record.record.other == Other::kFilling ? Kind::kTouchedSoFar
+                                                                   : Kind::kUsableSize;
+        emit(record, thread, {.kind = kind, .object = live->object, .touched = record.touched});
       } else if (record.record.other == Other::kUsableSize) {
         on_unknown_address(record.record.address);
       }

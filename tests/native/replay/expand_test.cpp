@@ -118,6 +118,32 @@ TEST_F(Expand, OneThreadNeedsNoOrder) {
   EXPECT_EQ(model.calls, done.events);
 }
 
+// The program fills a block while it has others. Each step touches what the program touched until
+// the next observation.
+TEST_F(Expand, ABlockIsTouchedInSteps) {
+  const auto at = [](Kind kind, std::uint64_t object, std::uint64_t size, std::uint64_t touched) {
+    Event event;
+    event.kind = kind;
+    event.object = object;
+    event.size = size;
+    event.touched = touched;
+    return event;
+  };
+  const Expanded done = expand_events({
+      at(Kind::kMalloc, 0, 1 << 20, trace::kUnknown),
+      at(Kind::kTouchedSoFar, 0, 0, 4096),
+      at(Kind::kTouchedSoFar, 0, 0, 4096),  // nothing more
+      at(Kind::kTouchedSoFar, 0, 0, 65536),
+      at(Kind::kFree, 0, 0, 1 << 19),
+  });
+  EXPECT_EQ(done.events, 2U);
+  ReplayModel model(path_, 1);
+  EXPECT_EQ(model.run(), "");
+  EXPECT_EQ(model.calls, 2U);
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> steps = {{4096, 65536}, {65536, 1 << 19}};
+  EXPECT_EQ(model.steps, steps);
+}
+
 // Two threads allocate a block and free it, again and again. However many bytes they allocate in
 // all, neither can get ahead.
 TEST_F(Expand, WhatIsSteadyDoesNotDrift) {

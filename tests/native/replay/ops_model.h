@@ -85,6 +85,7 @@ class ReplayModel {
     std::uint64_t calls;
   };
   std::vector<Start> starts;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> steps;  // bytes touched before and after each
   std::uint64_t calls = 0;
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
@@ -186,6 +187,7 @@ class ReplayModel {
   }
   void step(Thread& thread) {
     std::uint64_t upper = 0;
+    std::uint64_t touch_end = 0;
     bool shared = false;
     Word w = look(thread);
     if (op_of(w) == kEpoch && thread.parts > 0) {
@@ -195,6 +197,7 @@ class ReplayModel {
     while (op_of(w) >= kTouch && op_of(w) <= kShared && thread.at < kChunkWords) {
       upper = op_of(w) == kWide ? argument_of(w) << 32 : upper;
       shared = shared || op_of(w) == kShared;
+      touch_end = op_of(w) == kTouch ? number_of(w) : touch_end;
       thread.at++;
       w = look(thread);
     }
@@ -232,18 +235,26 @@ class ReplayModel {
         end(thread, argument_of(w) == 1);
         return;
       default:
-        call(thread, w, shared, upper | argument_of(w));
+        call(thread, w, shared, upper | argument_of(w), touch_end);
     }
   }
-  void call(Thread& thread, Word w, bool shared, std::uint64_t size) {
+  void call(Thread& thread, Word w, bool shared, std::uint64_t size, std::uint64_t touch_end) {
     const std::uint64_t number = slot_of(w);
     if (!expect(number < (shared ? shared_.size() : lanes_[thread.entry.lane]), "there is no such slot")) {
+      return;
+    }
+    Slot& slot = shared ? shared_[number] : own_[{thread.entry.lane, number}];
+    if (op_of(w) == kUsable && argument_of(w) == 1) {  // touches more of a block; no call
+      expect(slot.full && touch_end > look(thread) && touch_end <= slot.size,
+             "a step touches no more bytes of its block");
+      steps.emplace_back(look(thread), touch_end);
+      thread.at++;
+      slot.turn++;
       return;
     }
     first_call = calls == 0 ? op_of(w) : first_call;
     calls++;
     joins_before_last_call = joins_;
-    Slot& slot = shared ? shared_[number] : own_[{thread.entry.lane, number}];
     const bool dummy = !shared && number == 0;
     if (op_of(w) == kMalloc || op_of(w) == kCalloc || op_of(w) == kAligned) {
       expect(!slot.full || dummy, "a slot is taken twice");

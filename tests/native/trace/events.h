@@ -48,7 +48,8 @@ inline std::vector<Event> random_events(std::uint64_t seed, std::size_t count, s
       if (event.kind == Kind::kRealloc || event.kind == Kind::kFreeSized) {
         event.size = magnitude(20);
       }
-      if (event.kind == Kind::kTouched || (event.kind == Kind::kFree && random() % 3 == 0)) {
+      if (event.kind == Kind::kTouched || event.kind == Kind::kTouchedSoFar ||
+          (event.kind == Kind::kFree && random() % 3 == 0)) {
         event.touched = magnitude(30);
       }
       if (is_free(event.kind)) {
