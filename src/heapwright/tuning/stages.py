@@ -56,12 +56,7 @@ def needs_from(
     in_blocks = train * (1 + 1 / opt.BLOCK)  # runs of one allocator, with its share of the default's
     asked = allocators if several else 0
     needs: dict[str, StageNeed] = {
-        Phase.ALLOCATORS: StageNeed(
-            asked and (1 + opt.BLOCK) * train,
-            asked * (1 + ROUNDS * in_blocks),
-            share=_FIRST_SCREENING if not runtime_first else _SECOND_SCREENING,
-            usual=asked * ROUNDS * in_blocks,
-        ),
+        Phase.ALLOCATORS: _allocator_screening_need(asked, train, in_blocks, runtime_first),
         Phase.RUNTIMES: _runtime_screening_need(runtime_levels, in_blocks, several, runtime_first),
         Phase.SEARCH: StageNeed(
             (1 + opt.BLOCK) * train,
@@ -75,20 +70,14 @@ def needs_from(
             share=0.1,
             usual=opt.SHORTLIST_ROUNDS * opt.SHORTLIST * train,
         ),
-        Phase.MINIFY: StageNeed(
-            sum(n + 1 + 2 * opt.MINIFY_MIN_ROUNDS for n in settings if n) * train,
-            sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
-            share=0.15,
-            usual=sum(n + 3 for n in settings if n) * opt.MINIFY_ROUNDS * train,
-        ),
+        Phase.MINIFY: _minify_need(settings, train),
     }
-    order = [*needs]
     if runtime_first:
-        order[:2] = Phase.RUNTIMES, Phase.ALLOCATORS
+        needs = {Phase.RUNTIMES: needs[Phase.RUNTIMES], **needs}
     elif not runtime_levels:
-        order.remove(Phase.RUNTIMES)
+        del needs[Phase.RUNTIMES]
     to_come = _stages_to_come(stage, options)
-    needs = {name: needs[name] for name in order if name in to_come}
+    needs = {name: need for name, need in needs.items() if name in to_come}
     if Phase.CONFIRM not in to_come:
         return needs
     before = sum(need.min_runs for name, need in needs.items() if name != Phase.MINIFY)
@@ -120,6 +109,38 @@ def _confirmation_need(options: Options, test: int, picks: int, usual_rows: int,
         test * (1 + picks + usual_rows) * max(pairs, options.pairs_max / 2),
         share=0.25,
         usual=test * ((1 + picks) * (pairs + options.pairs_max) / 2 + usual_rows * pairs),
+    )
+
+
+def _allocator_screening_need(allocators: int, train: int, in_blocks: float, second: bool) -> StageNeed:
+    """The need of the screening of allocators.
+
+    Args:
+        allocators: number of allocators to screen; 0 for none.
+        train: number of inputs of the search.
+        in_blocks: runs of one allocator, with its share of the default's.
+        second: whether the screening of a runtime's settings is served before it.
+    """
+    return StageNeed(
+        allocators and (1 + opt.BLOCK) * train,
+        allocators * (1 + ROUNDS * in_blocks),
+        share=_SECOND_SCREENING if second else _FIRST_SCREENING,
+        usual=allocators * ROUNDS * in_blocks,
+    )
+
+
+def _minify_need(settings: Sequence[int], train: int) -> StageNeed:
+    """The need of minify.
+
+    Args:
+        settings: number of settings of each pick.
+        train: number of inputs of the search.
+    """
+    return StageNeed(
+        sum(n + 1 + 2 * opt.MINIFY_MIN_ROUNDS for n in settings if n) * train,
+        sum(3 * n for n in settings) * opt.MINIFY_ROUNDS * train,
+        share=0.15,
+        usual=sum(n + 3 for n in settings if n) * opt.MINIFY_ROUNDS * train,
     )
 
 
