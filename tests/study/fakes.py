@@ -20,6 +20,7 @@ import pytest
 from heapwright.allocators.huge_pages import VARIABLE
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.space_spec import AllocatorSpec, GateSpec, ParamSpec, SpaceFile
+from heapwright.measure.memory_parts import Breakdown
 from heapwright.measure.meter import MeterOptions, Run
 from heapwright.metrics import NUMERIC
 from heapwright.workload.execute import Outcome
@@ -51,6 +52,7 @@ class World:
         seconds: duration of a run on the fake clock; its prefix takes less.
         first_s: duration of the first run, if it takes longer.
         peak_at: when a run reaches its peak, as a share of its wall time.
+        parts: the memory of the program's first runs, by holder; None if it is not read.
         prefix_s: where the present run ends.
         interrupt_after: after so many runs Ctrl-C comes.
     """
@@ -68,6 +70,7 @@ class World:
     threads: int = 1
     processes: int = 1
     maps: int = 30
+    parts: Breakdown | None = None
     made: list[tuple[str, Settings, int]] = field(default_factory=list)
     clock: float = 0.0
     timeouts: list[float] = field(default_factory=list)
@@ -97,7 +100,7 @@ class World:
             metrics, 0, False, digest, "fake", [], self.threads, self.maps,
             {"t": self._times(wall_s), "rss": memory, "heap": memory, "vm": memory},
             "the last words" if failure else "",
-            max_processes=self.processes,
+            max_processes=self.processes, parts=self.parts,
         )  # fmt: skip
         return Outcome(run, "" if failure else digest, failure)
 

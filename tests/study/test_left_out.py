@@ -28,11 +28,10 @@ def test_names_with_one_reason_share_a_sentence() -> None:
 def test_picks_that_became_the_default() -> None:
     plan = {"proof": 1.0}
     meta = StudyMeta(phase="done", plan=plan, searched={"memory": 2, "time": 3, "balanced": 4}, picks={"time": 3})
-    removed = "Removing settings without effect left only the default of the"
-    assert became_default(meta) == f"{removed} memory and balanced picks."
+    assert became_default(meta) == "No setting of the memory and balanced picks had an effect, so they were dropped."
     none = msgspec.structs.replace(meta, picks={}, unconfirmed=["time", "memory"], references={"jemalloc": 5})
     runs = "the confirmation's runs were for the usual advice"
-    assert became_default(none) == f"{removed} balanced pick; {runs}."
+    assert became_default(none) == f"No setting of the balanced pick had an effect, so it was dropped; {runs}."
     others: tuple[dict[str, Any], ...] = (
         {"picks": meta.searched},
         {"phase": "confirm"},
@@ -54,8 +53,8 @@ def test_a_study_without_a_pick_says_why(tuning: Callable[..., Tuning], monkeypa
     study = tuning(World(noise=0.02), options=options)
     view = study.go()
     assert (view.picks, view.claim) == ({}, NOTHING)
-    (sentence,) = (text for text in view.warnings if text.startswith("Removing settings"))
+    (sentence,) = (text for text in view.warnings if text.startswith("No setting of"))
     assert sentence == (
-        "Removing settings without effect left only the default of the time pick; the confirmation's runs were for the"
-        " usual advice."
+        "No setting of the time pick had an effect, so it was dropped; the confirmation's runs were for the usual"
+        " advice."
     )

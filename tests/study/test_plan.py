@@ -65,6 +65,22 @@ def test_a_short_budget_is_for_the_search_before_settings_are_dropped() -> None:
     assert "1 run to" in make_plan({"minify": StageNeed(1, 1, 1.0, 1.0)}, 1.0, math.inf, math.inf).sentence()
 
 
+def test_a_row_of_usual_advice_does_not_take_the_runs_of_the_search() -> None:
+    """32 runs hold a pick and a row beside it, or a pick and a search."""
+    needs = needs_from("allocators", Options(), 1, 1, 7, True, left_runs=32.0)
+    assert make_plan(needs, 1.0, 32.0, 36.0).stages["search"] >= 6
+    rich = needs_from("allocators", Options(), 1, 1, 7, True, left_runs=60.0)
+    assert rich["confirm"].min_runs > needs["confirm"].min_runs
+
+
+def test_settings_of_the_runtime_that_holds_the_memory_come_before_allocators() -> None:
+    counts = (Options(), 1, 1, 7, True)
+    for first, stage in ((False, "allocators"), (True, "runtimes")):
+        needs = needs_from("allocators", *counts, left_runs=24.0, runtime_levels=18, runtime_first=first)
+        stages = make_plan(needs, 1.0, 24.0, 28.0).stages
+        assert {s for s in ("allocators", "runtimes") if stages[s] >= 6} == {stage}
+
+
 def test_a_study_with_few_runs_searches_in_a_smaller_block(tuning: Callable[..., Tuning]) -> None:
     """The first block shrinks to the time of the search: 24 of 30 runs are the confirmation's and the default's."""
     world = World(seconds=1.0, effect=lambda s, _: {"cpu_s": 0.5} if s else {})

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from heapwright.allocators.memory_manager import MemoryManager
 from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
 from heapwright.errors import HeapwrightError
+from heapwright.measure.memory_parts import Breakdown, MemoryParts
 from heapwright.study.extra_space_text import with_tried
 from heapwright.study.local_environment import all_spaces, local_environment
 from heapwright.study.store import read_study
@@ -92,6 +94,31 @@ def test_every_setting_is_tried_before_a_second_level(tuning: Callable[..., Tuni
     first = [of.get(run.config, "") for run in study.runs("runtimes") if run.block == 0]
     assert {"gc.frugal", "gc.idle", "gc.wrong"} <= set(first)
     assert view.picks["memory"].config.settings["gc.frugal"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("heap", "other", "tried"),
+    [(10.0, 90.0, True), (90.0, 10.0, False), (None, None, True)],
+)
+def test_a_short_study_tries_the_settings_of_what_holds_the_memory(
+    tuning: Callable[..., Tuning],
+    monkeypatch: pytest.MonkeyPatch,
+    heap: float | None,
+    other: float | None,
+    tried: bool,
+) -> None:
+    """If a runtime holds it, allocators may be left without a run; otherwise the runtime's settings may."""
+    manager = MemoryManager("jvm", "all", "The Java virtual machine manages the heap.")
+    monkeypatch.setattr("heapwright.tuning.reachable_allocators.find_memory_manager", lambda _program: manager)
+    study = both(tuning)
+    if heap is not None and other is not None:
+        parts = MemoryParts(program=0.0, files=0.0, stacks=0.0, heap=heap, other=other)
+        study.world.parts = Breakdown(parts, parts, 1, "", 0.0)
+    view = study.go(budget_s=26.0, proxy="none")
+    assert ("gc.frugal" in view.picks["memory"].config.settings) == tried
+    made = len(study.world.made)
+    study.go()
+    assert len(study.world.made) == made
 
 
 @pytest.mark.parametrize(

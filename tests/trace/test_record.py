@@ -141,6 +141,23 @@ def test_one_line_says_where_the_traces_of_other_processes_are(tmp_path: Path) -
     assert all(re.search(r"peak live [\d.]*[1-9][\d.]* (B|KiB|MiB),", line) for line in lines[:-1]), lines
 
 
+@pytest.mark.parametrize("options", [(), ("--sample", "4", "--max-cost", "0")])
+def test_a_process_that_held_far_more_memory_than_the_busiest_is_named(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A server may start a compiler that makes more calls than the server, and holds little."""
+    many, large = "my $x; $x = [$_] for 1..30000", "my $x = 'y' x 3e7"
+    done = heapwright_record(*options, "-o", "t.hwt", "--", "sh", "-c", f'perl -e "{many}"; perl -e "{large}"; true'
+                             .replace("$", "\\$"), folder=tmp_path)  # fmt: skip
+    assert re.search(
+        rb"warning: t\.hwt is of perl, which made the most calls but held [\d.]+ [KM]iB at most; perl held [\d.]+ MiB:"
+        rb" to tune that program, use t\.processes/\d+\.hwt\n",
+        done.stderr,
+    ), done.stderr
+    done = heapwright_record(*options, "-o", "u.hwt", "--", "sh", "-c", "ls / >/dev/null; true", folder=tmp_path)
+    assert b"made the most calls" not in done.stderr
+
+
 @pytest.mark.parametrize(("stdin", "read"), [("-", b"ours"), ("none", b""), ("in.txt", b"a file's")])
 def test_a_recorded_command_reads_the_input_of_stdin(stdin: str, read: bytes, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"a file's")

@@ -55,6 +55,8 @@ loaded and stopped; the exit status is 0 if its stop signal ended it.
 """
 
 _MAX_SHOWN = 12  # processes that the output lists
+# The user is told of another process whose live bytes have a peak that is so many times higher, and at least so high.
+_TOLD_RATIO, _TOLD_BYTES = 2, 4 << 20
 
 
 def add_parser(verbs: Any) -> None:
@@ -177,6 +179,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"{others[0].trace.parent}: {each}, {counted(sum(p.packed.events for p in others), 'event')} in all")
     _warn_if_thinned(args, recording.processes)
     _warn_of_wrapper(recording.processes)
+    _warn_of_larger_process(recording.processes)
     if recording.failure:
         warn(f"the run failed: {recording.failure}")
     for pid in recording.running:
@@ -202,7 +205,7 @@ def _warn_if_thinned(args: argparse.Namespace, processes: Sequence[RecordedProce
         warn(
             f"{which} thinned from {_rates(process.first_rate for process in thinned)} to "
             f"{_rates(process.packed.sample for process in thinned)}, to keep {bounds}; "
-            f"{'its' if len(processes) == 1 else 'their'} figures vary more. --max-cost 0 sets no bound of CPU time"
+            f"{'its' if len(thinned) == 1 else 'their'} figures vary more. --max-cost 0 sets no bound of CPU time"
         )
 
 
@@ -219,6 +222,31 @@ def _warn_of_wrapper(processes: Sequence[RecordedProcess]) -> None:
     found = read_program(processes[0].executable) if processes and processes[0].executable else None
     if found is not None and found.passes_on:
         warn(f"{found.path.name} defines malloc; the recording holds the calls that this malloc passes on")
+
+
+def _warn_of_larger_process(processes: Sequence[RecordedProcess]) -> None:
+    """Warn if another process held far more memory than the one with the most events.
+
+    A server may start a compiler that makes more calls than the server does, and holds little.
+    """
+    peaks = [_peak_live_bytes(process) for process in processes[:_MAX_SHOWN]]
+    if not peaks or max(peaks) < max(_TOLD_BYTES, _TOLD_RATIO * peaks[0]):
+        return
+    busiest, largest = processes[0], processes[peaks.index(max(peaks))]
+    warn(
+        f"{busiest.trace} is of {busiest.name or busiest.pid}, which made the most calls but held"
+        f" {show_bytes(peaks[0])} at most; {largest.name or largest.pid} held {show_bytes(max(peaks))}: to tune that"
+        f" program, use {largest.trace}"
+    )
+
+
+def _peak_live_bytes(process: RecordedProcess) -> float:
+    """The highest number of live bytes of a process; of a sample, the estimate."""
+    if not process.packed.sample or not process.packed.events:
+        return process.packed.peak_live_bytes
+    from heapwright.trace.info import read_info
+
+    return float(read_info(process.trace)[1]["peak_live_bytes"])
 
 
 def _export(args: argparse.Namespace) -> int:

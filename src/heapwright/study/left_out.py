@@ -37,7 +37,7 @@ def became_default(meta: StudyMeta) -> str:
     if not names:
         return ""
     picks = f"{_joined(names)} pick{'s' if names[1:] else ''}"
-    text = f"Removing settings without effect left only the default of the {picks}"
+    text = f"No setting of the {picks} had an effect, so {'they were' if names[1:] else 'it was'} dropped"
     runs = "; the confirmation's runs were for the usual advice" if meta.references and not meta.picks else ""
     return f"{text}{runs}."
 

@@ -163,6 +163,14 @@ def busiest_program(run: StoredRun) -> str:
     return msgspec.convert(run.extra["parts"], Breakdown).main_program
 
 
+def mostly_outside_heap(run: StoredRun) -> bool:
+    """Whether a run's anonymous memory outside of malloc's heap is more than the heap; true where that is not known."""
+    if not run.extra.get("parts"):
+        return True
+    parts = msgspec.convert(run.extra["parts"], Breakdown).pss
+    return parts.other > parts.heap
+
+
 def recorded_counts_of(recorded: dict[str, Any] | None, served: bool) -> RecordedCounts | None:
     """The counts of a recording; None if there is none, or if an older version made it without counts."""
     if recorded is None or "heap" not in recorded:

@@ -26,7 +26,7 @@ from heapwright.study.claim import already_zero_text, tree_sentence, unread_tree
 from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
-from heapwright.study.study_bound import busiest_program
+from heapwright.study.study_bound import busiest_program, mostly_outside_heap
 from heapwright.tuning.reachable_allocators import reachable_allocators
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import needs_warm_runs, plan_study
@@ -235,6 +235,8 @@ def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -
         busiest,
         bool(session.extra_levels),
     )
+    own_heap = managed is not None and bool(managed.runtime)
+    session.runtime_first = own_heap and bool(session.extra_levels) and all(map(mostly_outside_heap, first))
     if not session.allocators and session.extra_levels:
         session.allocators = (as_it_is(),)
     if managed is not None and session.allocators:  # without allocators the study's claim says it

@@ -13,7 +13,7 @@ from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun
 from heapwright.study.left_out import not_searched
 from heapwright.tuning import allocator_screening
-from heapwright.tuning.runtimes import screened_extras
+from heapwright.tuning.runtimes import as_it_is, screened_extras
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import Session
 from heapwright.tuning.takeover_check import NO_TIME, explain_crashes, take_over
@@ -50,6 +50,8 @@ def screened_space(session: Session) -> tuple[Space, list[StoredRun]]:
     session.store.update(not_searched=rejected)
     for sentence in not_searched(rejected):
         session.progress.note(sentence)
+    if not order and session.runtime_first and NO_TIME in rejected.values():
+        return screened_extras(session, join([as_it_is().space(session.threads, session.options.expert)]))
     if not order:
         raise _nothing_to_search(rejected)
     session.progress.note(f"allocators to search, best at its defaults first: {', '.join(order)}")

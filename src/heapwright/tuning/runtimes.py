@@ -266,9 +266,14 @@ def _measure(session: Session, base: Config, configs: Sequence[Config]) -> list[
     runs: list[StoredRun] = []
     for number in range(RUNTIME_ROUNDS):
         for at, group in enumerate(groups):
-            if session.budget.over(len(group) * len(inputs) * session.run_s):
+            fits = len(group)
+            while fits > len(head) and session.budget.over(fits * len(inputs) * session.run_s):
+                fits -= 1
+            if fits == len(head):
                 return runs
-            runs += blocks.measure(Phase.RUNTIMES, number * in_round + at, group, inputs)
+            runs += blocks.measure(Phase.RUNTIMES, number * in_round + at, group[:fits], inputs)
+            if fits < len(group):
+                return runs
     return runs
 
 

@@ -57,6 +57,7 @@ def _needs(session: Session, stage: str, settings: Collection[int] = ()) -> dict
         tuple(settings) or SETTINGS,
         runs_left,
         session.extra_levels if session.recordings is None else 0,
+        session.runtime_first,
     )
     return needs if session.proof else {name: need for name, need in needs.items() if name == Phase.SEARCH}
 

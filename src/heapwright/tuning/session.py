@@ -76,6 +76,8 @@ class Session:
         calibrated: runs of the default that count.
         extras: spaces beside those of the allocators (`ExtraSpace`): of the program's runtime, and `added`.
             Known after the program's first run. extra_levels: how many levels of their settings are screened.
+        runtime_first: whether a runtime holds most of the memory, so that its settings are screened even if there is no
+            time to screen allocators.
         whole_s: seconds kept for one whole run at the end of a study of prefixes.
     """
 
@@ -97,6 +99,7 @@ class Session:
         self.added = tuple(added)
         self.extras: tuple[ExtraSpace, ...] = ()
         self.extra_levels = 0
+        self.runtime_first = False
         self.options = options
         self.progress = progress
         self.recordings = recorded[0] if recorded else None

@@ -166,19 +166,29 @@ def run_server(
             stopped = _stop_inside(container, server, thread)
         kept.close()
     run = thread.run_or_raise()
-    if not stopped and not load.trouble and in_background:
-        load.trouble = (
-            f"the server's first process ended before {server.stop} and left others, {KILLED} (start it in the"
-            " foreground, as `nginx -g 'daemon off;'`)"
-        )
-    elif not stopped and not load.trouble:
-        load.trouble = (
-            f"the server did not end within {STOP_S:g} s of {server.stop}, {KILLED} (set `stop` in the workload file to"
-            " a signal that ends it)"
-        )
+    if not stopped and not load.trouble:
+        load.trouble = _why_not_stopped(server, in_background)
     if ended_by_itself and 0 < run.exit_code < NOT_STARTED and answers(server.ready, how["cwd"], plain):
         load.trouble = f"exit status {run.exit_code}, and the ready command succeeds without the server: {ANOTHER}"
     return (_with_load(run, load, server) if load.wall_s else run), load.trouble
+
+
+def _why_not_stopped(server: Server, in_background: bool) -> str:
+    """Say why a server had to be killed, and what to change.
+
+    Args:
+        server: how to stop the server.
+        in_background: whether its first process ended and left others.
+    """
+    if in_background:
+        return (
+            f"the server's first process ended before {server.stop} and left others, {KILLED} (start it in the"
+            " foreground, as `nginx -g 'daemon off;'`)"
+        )
+    return (
+        f"the server did not end within {STOP_S:g} s of {server.stop}, {KILLED} (set `stop` in the workload file to a"
+        " signal that ends it)"
+    )
 
 
 def _run_load(
