@@ -49,6 +49,7 @@ class World:
         prints: settings and number of runs so far → output of the program.
         noise: standard deviation of every run's log values; it follows from the run's padding and place, not from when
             it is made, so that a resumed study measures the same.
+        seed: of the noise.
         seconds: duration of a run on the fake clock; its prefix takes less.
         first_s: duration of the first run, if it takes longer.
         peak_at: when a run reaches its peak, as a share of its wall time.
@@ -62,6 +63,7 @@ class World:
     prints: Callable[[Settings, int], str] = lambda _s, _n: "output"
     noise: float = 0.0
     drift: Callable[[int], float] = lambda _n: 0.0
+    seed: str = ""
     seconds: float = 1.0
     first_s: float = 0.0
     peak_at: float = 1.0
@@ -86,7 +88,7 @@ class World:
         count = len(self.made)
         self.made.append((input_.name, settings, pad))
         self.clock += min(max(self.seconds, 0.0 if count else self.first_s), self.prefix_s)
-        rng = random.Random(f"{input_.name}/{settings}/{pad}")
+        rng = random.Random(f"{self.seed}{input_.name}/{settings}/{pad}")
         effect = self.effect(settings, input_.name)
         metrics: dict[str, float | None] = dict.fromkeys(NUMERIC)
         for key, base in BASE.items():
