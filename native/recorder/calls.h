@@ -51,7 +51,7 @@ class MallocWatch {
 // Records how far the thread's newest large blocks are filled.
 [[gnu::noinline, gnu::cold]] inline void record_filling(ThreadState& self) {
   const sys::KeepErrno keep;
-  if (!kSampling && recording() && self.writer->at < self.writer->limit) {
+  if (!kSampling && recording() && observes_filling() && self.writer->at < self.writer->limit) {
     put_clock(*self.writer, clock_now<true>());
     put_filling(*self.writer);
   }

@@ -1,5 +1,8 @@
 #include "filling.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "clock.h"
 #include "record.h"
 #include "touched.h"
@@ -46,6 +49,12 @@ void begin_filling(const void* block, std::size_t size) {
   FillingBlock& oldest = filling.blocks[filling.next];
   filling.next = (filling.next + 1) % kBlocks;
   oldest = {.address = reinterpret_cast<std::uintptr_t>(block), .size = size, .touched = 0, .unchanged = 0};
+}
+
+bool observes_filling() {
+  const FillingBlocks& mine = filling;
+  return std::any_of(std::begin(mine.blocks), std::end(mine.blocks),
+                     [](const FillingBlock& block) { return block.address != 0; });
 }
 
 void put_filling(Stream& writer) {

@@ -22,6 +22,9 @@ inline constexpr std::size_t kFilling = 256 * 1024;  // smaller blocks are not o
 // Remembers a new block, of which no page is resident.
 void begin_filling(const void* block, std::size_t size);
 
+// Returns whether this thread remembers a block.
+bool observes_filling();
+
 // Records the touched bytes of the remembered blocks of this thread, if the writer has room. Forgets
 // blocks that are filled, freed, or have not changed for a while.
 void put_filling(Stream& writer);
