@@ -82,7 +82,7 @@ struct Begins {
   }
 };
 
-// What the rows of a window have after they were scaled.
+// Totals of a window's rows, counted after scaling.
 struct ScaledRows {
   double begins = 0;
   std::array<double, kGroups> more_olds{};  // by group: ends of old objects, times those before

@@ -285,7 +285,7 @@ class Expander {
     done_.events++;
   }
 
-  // Touches more of a block: what the program touched until its next observation.
+  // Touches the part of a block that the program touched before its next observation.
   void put_step(Stream& to, Object& object, std::uint64_t limit) {
     const std::uint64_t end = std::min(limit, object.size);
     if (end <= object.touched) {

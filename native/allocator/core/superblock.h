@@ -85,7 +85,7 @@ struct alignas(64) Superblock {
 static_assert(sizeof(Superblock) == 64);
 static_assert(kSuperblocksInChunk * sizeof(Superblock) == kBitsBegin);
 
-// What one bit of `purged_pages` stands for.
+// The bytes of the page that one bit of `purged_pages` stands for.
 inline std::size_t purged_page_bytes() { return std::max(platform::page_size(), kSuperblockBytes / 16); }
 // Returns how many bytes of a superblock had been purged, and clears its bits.
 inline std::size_t take_purged_pages(Superblock* superblock) {

@@ -137,7 +137,7 @@ class Library {
   [[nodiscard]] HEAPWRIGHT_INLINE bool has_thread_heaps() const {
     return !C::kStartsSingleThreaded || pool_.threaded;
   }
-  // Allocates what the fast path does not: a freed span, or a block of a size above the cache's table.
+  // Takes a freed span, or a block of a size above the cache's table: the fast path has neither.
   static HEAPWRIGHT_INLINE void* allocate_other(Heap<C>& heap, std::size_t bytes) {
     return bytes > kLargestClassBytes ? heap.allocate_freed_span(bytes)
                                       : heap.allocate_class_from_list(bytes);

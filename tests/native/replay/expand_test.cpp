@@ -118,8 +118,8 @@ TEST_F(Expand, OneThreadNeedsNoOrder) {
   EXPECT_EQ(model.calls, done.events);
 }
 
-// The program fills a block while it has others. Each step touches what the program touched until
-// the next observation.
+// The program fills a block while it has others. Each step touches the part that the program touched
+// before the next observation.
 TEST_F(Expand, ABlockIsTouchedInSteps) {
   const auto at = [](Kind kind, std::uint64_t object, std::uint64_t size, std::uint64_t touched) {
     Event event;

@@ -46,7 +46,7 @@ using Heap = std::vector<Block>;
   std::_Exit(3);
 }
 
-// What a thread of a play gets: the play, and a seed of its own.
+// The argument of a thread of a play: the play, and a seed for this thread.
 template <class Player>
 struct Job {
   Player* play;
