@@ -43,8 +43,7 @@ class Library {
     }
   }
   HEAPWRIGHT_INLINE std::size_t class_size(const void* address) {
-    return has_thread_heaps() ? ThreadHeaps<C>::current().class_size(address)
-                              : first_heap_.class_size(address);
+    return (has_left_first_heap() ? ThreadHeaps<C>::current() : fast()).class_size(address);
   }
   static bool fits_in_place(std::size_t usable, std::size_t bytes) {
     return Heap<C>::fits_in_place(usable, bytes);
@@ -52,7 +51,7 @@ class Library {
 
   // The second path of malloc: it calls nothing. nullptr: call allocate_rest().
   HEAPWRIGHT_INLINE void* allocate_second(std::size_t bytes) {
-    if (C::kStartsSingleThreaded && pool_.threaded) {  // first_heap_ has nothing once there are threads
+    if (has_left_first_heap()) {
       Heap<C>& heap = ThreadHeaps<C>::current();
       void* const block = heap.allocate(bytes);
       return block != nullptr ? block : allocate_other(heap, bytes);
@@ -66,7 +65,7 @@ class Library {
   [[gnu::noinline]] void* allocate_rest(std::size_t bytes) {
     return with_heap([=, this](Heap<C>& heap) {
       void* block = nullptr;
-      if (C::kStartsSingleThreaded && pool_.threaded) {  // for the thread's heap this is the fast path
+      if (has_left_first_heap()) {  // a heap that the thread just got may have blocks
         block = heap.allocate(bytes);
       }
       return block != nullptr ? block : heap.allocate_slow(bytes);
@@ -134,8 +133,9 @@ class Library {
       return ThreadHeaps<C>::current();
     }
   }
-  [[nodiscard]] HEAPWRIGHT_INLINE bool has_thread_heaps() const {
-    return !C::kStartsSingleThreaded || pool_.threaded;
+  // Whether exgen's fast paths, which use first_heap_, fail because each thread has its own heap now.
+  [[nodiscard]] HEAPWRIGHT_INLINE bool has_left_first_heap() const {
+    return C::kStartsSingleThreaded && pool_.threaded;
   }
   // Takes a freed span, or a block of a size above the cache's table: the fast path has neither.
   static HEAPWRIGHT_INLINE void* allocate_other(Heap<C>& heap, std::size_t bytes) {
@@ -167,8 +167,7 @@ class Library {
   }
   // Cold, so that the fast path of free() saves no register for this call.
   HEAPWRIGHT_COLD void finish_free(FreeResult freed, void* address, FreedAs freed_as) {
-    // Once there are threads, first_heap_ has nothing and refuses all blocks.
-    if (C::kStartsSingleThreaded && freed == FreeResult::kSlow && pool_.threaded) {
+    if (freed == FreeResult::kSlow && has_left_first_heap()) {
       freed = ThreadHeaps<C>::current().free(address, freed_as);
       if (freed == FreeResult::kDone) {
         return;
