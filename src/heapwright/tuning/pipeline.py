@@ -166,11 +166,10 @@ def _search(session: Session, space: Space, screened: list[StoredRun]) -> list[S
         session.phase(Phase.SEARCH)  # after phases of the replay search
     evaluator = Evaluator(Phase.SEARCH, session.blocks, noise=session.noise)
     search = search_of(session, space, evaluator, measured)
-    first = [huge_page_points(session, space), combinations(session, space, measured)]
-    if session.runtime_first:
-        first.reverse()
+    huge, joined = huge_page_points(session, space), combinations(session, space, measured)
+    first = [*joined, *huge] if session.runtime_first else [*huge, *joined]
     under_runtime = points_under_runtime_setting(session, space, measured)
-    search_on(session, search, [*warm_points(session, space), *first[0], *first[1], *under_runtime])
+    search_on(session, search, [*warm_points(session, space), *first, *under_runtime])
     return search.runs
 
 
