@@ -31,7 +31,7 @@ class Reader : public EventSource {
       : file_(std::move(file)),
         header_(read_header(file_->header())),
         clock_conversion_(file_->header()),
-        unseen_(file_->header(), header_.sample),
+        unseen_(*file_, header_.sample),
         records_(*file_) {
     phases_ = read_phases(file_->header(), header_.phases);
     if (header_.window_begin) {

@@ -7,8 +7,9 @@
 //
 //     q = 1 - (1 - 1/N)^t
 //
-// So each ended thread in the file gets (1 - q) / q times its own ticks more, until the sum is used
-// up. The rest belongs to the end of the trace.
+// So each ended thread in the file stands for (1 - q) / q times its own ticks more. By chance these add
+// up to more or less than the sum, so all are scaled alike to it. If no thread in the file has ended,
+// the sum belongs to the end of the trace.
 //
 // Of an older thread: its ticks in the window up to its first allocation in the file are unknown. So
 // that allocation stands for as many ticks as its weight, 1 / p. This is right on average over all
@@ -21,19 +22,14 @@
 #include <cstdint>
 #include <utility>
 
-#include "raw_format/format.h"
+#include "raw_file.h"
 #include "trace/sample.h"
 
 namespace heapwright::trace {
 
 class UnseenTicks {
  public:
-  UnseenTicks(const raw::FileHeader& header, std::uint64_t rate) : rate_(rate) {
-    const std::uint64_t level = std::min<std::uint64_t>(header.min_level.load(), raw::kLevels);
-    for (std::uint64_t i = 0; rate > 1 && i <= level; ++i) {
-      left_ += std::min(header.ended_ticks[i].load(), kMax - left_);
-    }
-  }
+  UnseenTicks(const raw::RawFile& file, std::uint64_t rate);
 
   // Returns the ticks that a thread stands for beside its own.
   //
@@ -43,8 +39,7 @@ class UnseenTicks {
     if (left_ == 0 || ticks == 0) {
       return 0;
     }
-    const double seen = chance_of_draws(static_cast<double>(ticks) + static_cast<double>(further), rate_);
-    rounding_ += static_cast<double>(ticks) * (1 - seen) / seen;
+    rounding_ += scale_ * like(ticks, further);
     const double whole = std::min(std::floor(rounding_), static_cast<double>(left_));
     rounding_ -= whole;
     const auto taken = std::min(static_cast<std::uint64_t>(whole), left_);
@@ -66,9 +61,16 @@ class UnseenTicks {
  private:
   static constexpr std::uint64_t kMax = std::uint64_t{1} << 62;  // more is damage
 
+  // Returns the ticks that a thread of the file stands for, before they are scaled.
+  [[nodiscard]] double like(std::uint64_t ticks, std::uint64_t further) const {
+    const double seen = chance_of_draws(static_cast<double>(ticks) + static_cast<double>(further), rate_);
+    return static_cast<double>(ticks) * (1 - seen) / seen;
+  }
+
   std::uint64_t rate_;
   std::uint64_t left_ = 0;
-  double rounding_ = 0;
+  double scale_ = 0;
+  double rounding_ = 0.5;
   double before_ = 0;  // the part of a tick that before() has not returned yet
 };
 

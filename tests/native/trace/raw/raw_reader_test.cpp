@@ -282,18 +282,20 @@ void expect_possible(const Read& read) {
 }
 
 // Ticks of threads that the sample has nothing of: ended threads like them stand for them.
-TEST(RawReader, UnseenTicksGoToEndedThreadsAndTheRestToTheEnd) {
+TEST(RawReader, UnseenTicksGoToEndedThreads) {
   RawBuilder raw;
   raw.header().sample = 4;
   raw.header().ended_ticks[0] = 10;
   raw.header().ended_ticks[1] = 1000;  // of threads in the file
   raw.event(0, 50, Tag::kMalloc, 0x9000, 10);
-  for (std::uint32_t thread = 1; thread <= 2; ++thread) {
+  for (std::uint32_t thread = 1; thread <= 3; ++thread) {
+    const std::uint64_t made = thread == 3 ? 20 : 5;
     raw.event(thread, 100 * thread, Tag::kMalloc, 0x1000 * thread, 10);
-    raw.other(thread, 100 * thread + 10, Other::kTicks, 2 * 5);
+    raw.other(thread, 100 * thread + 10, Other::kTicks, 2 * made);
     raw.other(thread, 100 * thread + 10, Other::kThreadEnd, thread);
   }
-  // Of threads with 5 ticks a sample of 1 in 4 has 76%. So each stands for 1.56 ticks more.
+  // Of threads with 5 ticks a sample of 1 in 4 has 76%, of those with 20 it has 99.7%. So the first two stand for
+  // 1.56 ticks more each, and the third for 0.06; scaled to 10 these are 4.90, 4.90 and 0.20.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> ticks;
   const Read read = read_built(raw);
   for (const Event& event : read.events) {
@@ -302,17 +304,15 @@ TEST(RawReader, UnseenTicksGoToEndedThreadsAndTheRestToTheEnd) {
     }
   }
   EXPECT_EQ(ticks,
-            (std::vector<std::pair<std::uint32_t, std::uint64_t>>{{1, 5}, {1, 1}, {2, 5}, {2, 2}, {0, 7}}));
-  raw.header().ended_ticks[0] = 1;
-  EXPECT_EQ(read_built(raw).events.size(), read.events.size() - 2);
+            (std::vector<std::pair<std::uint32_t, std::uint64_t>>{{1, 5}, {1, 5}, {2, 5}, {2, 5}, {3, 20}}));
 }
 
-TEST(RawReader, TheRestOfUnseenTicksIsOfANewThreadIfTheFirstHasEnded) {
+// If no thread that can stand for others has ended, the ticks are of the end of the trace.
+TEST(RawReader, UnseenTicksOfNoThreadAreOfANewOneIfTheFirstHasEnded) {
   RawBuilder raw;
   raw.header().sample = 4;
   raw.header().ended_ticks[0] = 10;
   raw.event(0, 50, Tag::kMalloc, 0x9000, 10);
-  raw.other(0, 60, Other::kTicks, 2 * 1);
   raw.other(0, 60, Other::kThreadEnd, 0);
   const Read read = read_built(raw);
   ASSERT_GE(read.events.size(), 2U);
@@ -322,6 +322,7 @@ TEST(RawReader, TheRestOfUnseenTicksIsOfANewThreadIfTheFirstHasEnded) {
   EXPECT_EQ(ticks.kind, Kind::kTicks);
   EXPECT_EQ(start.thread, 1U);
   EXPECT_EQ(ticks.thread, 1U);
+  EXPECT_EQ(ticks.value, 10U);
 }
 
 // The ticks of an older thread in the window are not known up to its first allocation there, which
