@@ -351,6 +351,8 @@ class Heap {
   void store_list(std::size_t class_number, BlockChain list);
   bool make_room();
   HEAPWRIGHT_COLD void return_idle_memory();
+  void purge_still_superblocks();
+  void return_still_lists();
   void shrink_idle_depot();
   void empty_depot();
   void empty_depot(std::size_t class_number);
@@ -389,6 +391,8 @@ class Heap {
   // blocks of others has no use for a depot, and would keep the superblocks of its blocks from
   // becoming empty.
   std::array<std::int64_t, Classes::kCount> obtained_{};
+  std::array<std::int64_t, Classes::kCount> seen_obtained_{};  // when return_still_lists() looked at it
+  std::uint64_t looked_at_lists_ms_ = 0;
   std::uint32_t stored_lists_ = 0;
   std::uint32_t seen_lists_ = 0;   // that frees have filled, those that stayed in the thread cache included
   std::uint32_t moved_lists_ = 0;  // these and refills, of the present thread

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "heap.h"
+#include "idle_memory.h"
 #include "return_blocks.h"
 #include "take_blocks.h"
 
@@ -97,25 +98,6 @@ inline bool is_scattered(BlockChain list) {
                    : 0;
   }
   return changes >= 4;
-}
-
-// Called now and then, also in a program whose blocks never leave the thread cache: returns memory
-// that was kept because returning it had been premature, once that is paid for.
-template <Configuration C>
-void Heap<C>::return_idle_memory() {
-  {
-    const Pool::Guard guard(*pool_);
-    pool_->region.purge_above_allowance();
-  }
-  if (depot_.bytes() > DepotLimit<C>::kMinBytes) {
-    make_room();
-  }
-  if (depot_.span_superblocks() > SpanLimit::kMin) {
-    decide_span_limit();
-  }
-  if (pool_->has_depots()) {
-    shrink_idle_depot();
-  }
 }
 
 // Puts a list that has left the thread cache into the depot. `list` is empty if the thread cache

@@ -123,8 +123,9 @@ class PagePurger {
   Pool* pool_;
 };
 
-// Returns a bit for each page on which every byte belongs to a block of the free list, or lies before
-// the first block or behind the last.
+// Returns a bit for each page that is not purged yet and on which every byte belongs to a free block, or
+// lies before the first block or behind the last. The free list lacks the free blocks that touch a purged
+// page.
 template <Configuration C>
 std::uint32_t PagePurger<C>::wholly_free_pages(const Superblock* superblock) const {
   const std::size_t page = purged_page_bytes();
@@ -135,19 +136,29 @@ std::uint32_t PagePurger<C>::wholly_free_pages(const Superblock* superblock) con
   if (superblock->carved == superblock->capacity && kSuperblockBytes - blocks_end < page) {
     free_bytes[kSuperblockBytes / page - 1] += static_cast<std::uint32_t>(kSuperblockBytes - blocks_end);
   }
-  for (const Block* block = superblock->free; block != nullptr; block = next_of<C>(*pool_, block)) {
-    auto begin = static_cast<std::size_t>(reinterpret_cast<const char*>(block) - memory);
+  const auto add = [&](std::size_t begin) {
     for (const std::size_t end = begin + superblock->size; begin < end;) {
       const std::size_t next = std::min(end, (begin / page + 1) * page);
       free_bytes[begin / page] += static_cast<std::uint32_t>(next - begin);
       begin = next;
+    }
+  };
+  for (const Block* block = superblock->free; block != nullptr; block = next_of<C>(*pool_, block)) {
+    add(static_cast<std::size_t>(reinterpret_cast<const char*>(block) - memory));
+  }
+  if (superblock->purged_pages != 0) {
+    for (std::size_t i = 0, begin = superblock->first; i < superblock->carved;
+         ++i, begin += superblock->size) {
+      if (!touches_no_purged_page(superblock, begin)) {
+        add(begin);
+      }
     }
   }
   std::uint32_t pages = 0;
   for (std::size_t i = 0; i < kSuperblockBytes / page; ++i) {
     pages |= (free_bytes[i] == page ? 1U : 0U) << i;
   }
-  return pages;
+  return pages & ~std::uint32_t{superblock->purged_pages};
 }
 
 template <Configuration C>

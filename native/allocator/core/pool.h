@@ -16,6 +16,7 @@
 #include "inlining.h"
 #include "quarantine.h"
 #include "region.h"
+#include "still_cursor.h"
 
 namespace heapwright::alloc {
 
@@ -123,11 +124,12 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;            // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
-  HeapRecord* records = nullptr;    // of heaps that started a superblock or sent blocks since the last fork
-  DepotRecord* depots = nullptr;    // of heaps that have had a large depot, spans, or blocks freed by others
-  FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
+  bool threaded = false;          // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;        // how many forks lie between the first process and this one
+  HeapRecord* records = nullptr;  // of heaps that started a superblock or sent blocks since the last fork
+  DepotRecord* depots = nullptr;  // of heaps that have had a large depot, spans, or blocks freed by others
+  StillCursor still_cursor;
+  FaultHandler on_fault = nullptr;                            // nullptr: faults are ignored
   bool (*order_all_threads)() = platform::order_all_threads;  // tests replace it
   // Flushes the lists that ended threads have left (thread_heaps.h); nullptr: there are none.
   void (*flush_left_lists)() = nullptr;
@@ -158,8 +160,9 @@ struct Pool {
     }
   }
   // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no
-  // list since a thread looked at it the last time, and for at least `still_ms`. Looks at a few
-  // depots, each time at others; nullptr: none of them fits. The caller holds the lock.
+  // list since a thread looked at it the last time, and for at least `still_ms`. For one that has been
+  // still as long as a still superblock, any memory to take is enough. Looks at a few depots, each time
+  // at others; nullptr: none of them fits. The caller holds the lock.
   DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes, std::uint64_t still_ms = 0) {
     const std::uint64_t now = region.settings.clock();
     for (int i = 0; i < kDepotsPerLook && depots != nullptr; ++i) {
@@ -168,9 +171,11 @@ struct Pool {
       const std::uint32_t moves = __atomic_load_n(&depot->moves_, __ATOMIC_RELAXED);
       if (std::exchange(depot->moves_seen_, moves) != moves) {
         depot->still_since_ms_ = now;
-      } else if (now - depot->still_since_ms_ >= still_ms && depot != &own &&
-                 depot->takeable_bytes() >= min_bytes) {
-        return depot;
+      } else if (const std::uint64_t still = now - depot->still_since_ms_;
+                 still >= still_ms && depot != &own) {
+        if (depot->takeable_bytes() >= (still < StillCursor::kStillMs ? min_bytes : 1)) {
+          return depot;
+        }
       }
       if (next_depot_ == nullptr) {
         break;

@@ -38,6 +38,7 @@ Superblock* Region::claim(Chunk* chunk, std::size_t index, const SuperblockReque
     dirty_.remove(superblock);
     --dirty_count_;
   }
+  low_water_.after_fall(listed_dirty());
   chunk->dirty &= ~mask;
   chunk->purged &= ~mask;
   chunk->free &= ~mask;
@@ -218,6 +219,15 @@ void Region::purge_above_allowance() {
   const std::size_t held = held_count();
   if (held > allowed && may_purge()) {
     purge(held - allowed / 2);
+  }
+}
+
+void Region::purge_unused(std::size_t bytes, std::uint64_t now, std::uint64_t window_ms) {
+  const std::size_t unused = low_water_.unused(listed_dirty(), now, window_ms);
+  const std::size_t keep = settings.keep_bytes / kSuperblockBytes;
+  const bool drops_large = large.kept_bytes() / kSuperblockBytes > dirty_count_;  // see purge()
+  if (dirty_count_ > keep && !drops_large) {
+    purge(std::min({unused, bytes / kSuperblockBytes, dirty_count_ - keep}));
   }
 }
 

@@ -66,6 +66,7 @@
 #include "inlining.h"
 #include "large.h"
 #include "list.h"
+#include "low_water.h"
 #include "open_chunks.h"
 #include "premature_purges.h"
 #include "superblock.h"
@@ -156,6 +157,8 @@ class Region {
   // Whether the superblocks taken last read as zero: not used since the kernel gave them.
   [[nodiscard]] bool last_was_clean() const { return clean_; }
   [[nodiscard]] HEAPWRIGHT_COLD Statistics statistics() const;
+  [[nodiscard]] std::size_t used_superblocks() const { return used_; }
+  [[nodiscard]] std::size_t purged_bytes() const { return purged_bytes_; }  // so far
   // How many free superblocks may hold memory: see 'Purging'.
   [[nodiscard]] std::size_t allowance() const { return allowance_at(in_use()); }
   // The same where `free_bytes` of the memory in use are in free blocks: memory in use counts as
@@ -195,6 +198,9 @@ class Region {
   // falls only.
   void purge_above_peak();
   void purge_above_allowance();
+  // Purges free superblocks that were not needed for `window_ms`, about `bytes` of them, down to
+  // `keep_bytes`. `now`: milliseconds.
+  void purge_unused(std::size_t bytes, std::uint64_t now, std::uint64_t window_ms);
   // Record that other code has purged memory, or has obtained memory from the kernel again.
   HEAPWRIGHT_COLD void count_purged(std::size_t bytes);
   void count_reused(std::size_t bytes);
@@ -263,6 +269,7 @@ class Region {
     used_ -= superblocks;
     dirty_count_ += superblocks;
   }
+  [[nodiscard]] std::size_t listed_dirty() const { return dirty_count_ - freed_spans_.superblocks(); }
   void set_span_bounds();
   void make_free(Superblock* first, std::size_t count);
   HEAPWRIGHT_COLD void split_freed_spans();
@@ -287,6 +294,7 @@ class Region {
   std::size_t dirty_count_ = 0;  // free superblocks that may hold memory, those of freed spans included
   std::uint64_t started_ms_ = 0;
   PrematurePurges premature_;
+  LowWater low_water_;  // of the superblocks in dirty_
   std::size_t purged_bytes_ = 0;
   std::size_t purges_ = 0;
 };

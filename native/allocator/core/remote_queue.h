@@ -28,6 +28,7 @@
 // every order for small cases.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -71,21 +72,25 @@ class BasicRemoteQueue {
   // Begins the queue of a new superblock: owned and empty.
   void reset() {
     word_.store(0, std::memory_order_relaxed);
-    seen_ms_ = 0;
+    look_ = cursor_look_ = {};
+    purged_free_ = 0;
   }
 
   // Whether an earlier call, at least kStillMs ago, saw nearly the same number of free blocks. (Blocks
   // may have been allocated and freed in between.) The caller holds the owner's lock. `now`: milliseconds.
   bool is_still(const Superblock* superblock, std::uint64_t now) {
-    const auto ms = static_cast<std::uint32_t>(now);
-    const std::uint32_t moved = superblock->free_count > seen_free_ ? superblock->free_count - seen_free_
-                                                                    : seen_free_ - superblock->free_count;
-    if (seen_ms_ == 0 || moved > superblock->capacity / kStillDivisor) {
-      seen_ms_ = ms;
-      seen_free_ = superblock->free_count;
-      return false;
-    }
-    return ms - seen_ms_ >= kStillMs;
+    return look_.is_still(superblock, now, kStillMs);
+  }
+  // The same for StillCursor, which looks at the superblock itself: whether its pages should be purged now.
+  // Where it has as many free blocks and the same purged pages as after the last purge, there is nothing to
+  // purge, as a rule.
+  bool should_purge(const Superblock* superblock, std::uint64_t now, std::uint32_t still_ms) {
+    return cursor_look_.is_still(superblock, now, still_ms) &&
+           (purged_free_ != superblock->free_count || purged_pages_ != superblock->purged_pages);
+  }
+  void set_purged(const Superblock* superblock) {
+    purged_free_ = superblock->free_count;
+    purged_pages_ = superblock->purged_pages;
   }
 
   // Pushes the blocks from `first` to `last`, `count` of them, which are linked. `link(last, next)`
@@ -160,11 +165,27 @@ class BasicRemoteQueue {
     return {block_of(superblock, word), count_of(word)};
   }
 
+  // The first look at a superblock since its number of free blocks changed much.
+  struct Look {
+    std::uint32_t ms = 0;  // 0: there was none
+    std::uint32_t free = 0;
+
+    bool is_still(const Superblock* superblock, std::uint64_t now, std::uint32_t for_ms) {
+      const std::uint32_t count = superblock->free_count;
+      if (ms == 0 || std::max(count, free) - std::min(count, free) > superblock->capacity / kStillDivisor) {
+        *this = {static_cast<std::uint32_t>(now), count};
+        return false;
+      }
+      return static_cast<std::uint32_t>(now) - ms >= for_ms;
+    }
+  };
   static constexpr std::uint32_t kStillDivisor = 8;
 
   alignas(64) Word word_;
-  std::uint32_t seen_ms_ = 0;  // is_still(): when it saw `seen_free_` free blocks; 0: never
-  std::uint32_t seen_free_ = 0;
+  Look look_;
+  Look cursor_look_;
+  std::uint32_t purged_free_ = 0;  // free blocks and pages after the last purge
+  std::uint16_t purged_pages_ = 0;
 };
 using RemoteQueue = BasicRemoteQueue<std::atomic<std::uint32_t>>;
 static_assert(sizeof(RemoteQueue) == 64 && kSuperblocksInChunk * sizeof(RemoteQueue) == kQueuesBytes &&

@@ -97,6 +97,22 @@ TEST_F(PagePurgerTest, ABlockThatReachesIntoAPurgedPageLeavesTheList) {
   EXPECT_TRUE(listed().empty());
 }
 
+// The block between two pages is in no list after the first purge.
+TEST_F(PagePurgerTest, ALaterPurgeCountsBlocksThatReachIntoPurgedPages) {
+  if (pages_are_larger()) {
+    GTEST_SKIP() << "its pages are of 4 KiB";
+  }
+  begin(3072);
+  free(1, 4);
+  purger.purge(superblock);
+  free(0, 1);
+  free(4, 6);  // 12288 to 18432: page 3
+  purger.purge(superblock);
+  EXPECT_EQ(superblock->purged_pages, 0b1111);
+  EXPECT_EQ(in_memory(), kSuperblockBytes - 4 * kPage);
+  EXPECT_TRUE(listed().empty()) << "the last one reaches into page 3";
+}
+
 TEST_F(PagePurgerTest, TheEndsOfAShiftedSuperblockArePurgedToo) {
   if (pages_are_larger()) {
     GTEST_SKIP() << "its pages are of 4 KiB";

@@ -1,0 +1,130 @@
+// Returns memory to the kernel that the program has not used for a while: free superblocks, the depots
+// of threads that sleep, and wholly free pages of superblocks in use.
+//
+// The other rules return memory when blocks are freed: the region when it has more free superblocks than
+// its allowance, page_purger.h when a superblock becomes three quarters free. They leave the allowance,
+// superblocks that still wait, and pages that become free later. A service between two peaks of work frees
+// few blocks, so these rules would return nothing more. Here a thread looks at all memory, step by step,
+// when its frees have filled some lists. There is no thread for this, so a process that frees nothing keeps
+// its memory.
+//
+// What has not been used for StillCursor::kStillMs returns:
+//   - free superblocks that no thread has needed in this time (low_water.h), down to `keep_bytes`
+//   - depots of other threads that have not moved a list, and lists of this thread of a class of which it
+//     has not moved one. Their blocks are scattered, so they keep many pages from becoming wholly free.
+//   - wholly free pages of superblocks that are three quarters free, and whose number of free blocks has
+//     hardly changed. A cursor (still_cursor.h) goes through the region's superblocks to find these.
+//
+// Cost. If the program needs a purged page again, the page has cost about 2 µs: a part of a system call,
+// and a page fault. At most 4 pages are purged for each millisecond of run time, so this costs 1% at most.
+//
+// Locks. The cursor needs the pool's lock. While a thread holds it, no chunk is unmapped, so the thread can
+// read descriptions. It must not wait for an owner's lock then, because the order of locks is a heap's,
+// then the pool's. So it skips a superblock if another thread holds its owner's lock.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "heap.h"
+
+namespace heapwright::alloc {
+
+// Called with any superblock in use, by a thread that holds the pool's lock.
+template <Configuration C>
+void OwnedSuperblocks<C>::purge_if_still(Superblock* superblock, std::uint64_t now) {
+  if (kind_of(superblock) != Kind::kBlocks || FreeBits::fit(superblock->size) ||
+      !__atomic_load_n(&superblock->queued, __ATOMIC_ACQUIRE)) {
+    return;
+  }
+  auto* const owner = static_cast<OwnedSuperblocks*>(load_shared(superblock->owner));
+  const Pool& pool = *owner->pool_;
+  if (owner->forks_ != pool.forks ||
+      owner->purger().idle_bytes() <= pool.region.settings.keep_bytes / pool.heaps() ||
+      (pool.threaded && !owner->lock_.lock_if_free())) {
+    return;
+  }
+  RemoteQueue& queue = RemoteQueue::of(superblock);
+  if (superblock->queued && owner->owns(superblock) && !superblock->current &&
+      superblock->free_count >= superblock->carved / 4 * 3 &&
+      queue.should_purge(superblock, now, StillCursor::kStillMs)) {
+    owner->queues_.purger().purge(superblock);
+    queue.set_purged(superblock);
+  }
+  if (pool.threaded) {
+    owner->lock_.unlock();
+  }
+}
+
+template <Configuration C>
+void Heap<C>::purge_still_superblocks() {
+  constexpr std::size_t kAtOnce = 4;  // then other threads get the lock
+  StillCursor& cursor = pool_->still_cursor;
+  Region& region = pool_->region;
+  StillCursor::Step left;
+  {
+    const Pool::Guard guard(*pool_);
+    left = cursor.begin(region);
+    const std::size_t before = region.purged_bytes();
+    if (left.superblocks != 0) {
+      region.purge_unused(left.bytes, left.now, StillCursor::kStillMs);
+    }
+    left.bytes -= std::min(left.bytes, region.purged_bytes() - before);
+  }
+  while (left.superblocks != 0 && left.bytes != 0) {
+    const Pool::Guard guard(*pool_);
+    const std::size_t before = region.purged_bytes();
+    for (std::size_t i = 0; i < kAtOnce && left.superblocks != 0; ++i, --left.superblocks) {
+      if (Superblock* const superblock = cursor.next(region); superblock != nullptr) {
+        OwnedSuperblocks<C>::purge_if_still(superblock, left.now);
+      }
+    }
+    left.bytes -= std::min(left.bytes, region.purged_bytes() - before);
+  }
+}
+
+// Returns the lists of classes of which this heap has neither stored a list nor taken one since the last look,
+// if it has much in free blocks. A class of which the thread uses few blocks needs one refill then.
+template <Configuration C>
+void Heap<C>::return_still_lists() {
+  const std::uint64_t now = region().settings.clock();
+  if (C::kSecure || now - looked_at_lists_ms_ < StillCursor::kStillMs) {
+    return;
+  }
+  looked_at_lists_ms_ = now;
+  const bool has_much = owned_.purger().idle_bytes() > region().settings.keep_bytes / pool_->heaps();
+  for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
+    if (has_much && obtained_[class_number] == seen_obtained_[class_number]) {
+      if (const BlockChain list = cache_.take_all(class_number); list.first != nullptr) {
+        return_list(list);
+      }
+      empty_depot(class_number);
+    }
+    seen_obtained_[class_number] = obtained_[class_number];
+  }
+}
+
+// Called now and then, also in a program whose blocks never leave the thread cache: returns memory
+// that was kept because returning it had been premature, once that is paid for, and memory that nobody
+// has used for seconds.
+template <Configuration C>
+void Heap<C>::return_idle_memory() {
+  {
+    const Pool::Guard guard(*pool_);
+    pool_->region.purge_above_allowance();
+  }
+  if (depot_.bytes() > DepotLimit<C>::kMinBytes) {
+    make_room();
+  }
+  if (depot_.span_superblocks() > SpanLimit::kMin) {
+    decide_span_limit();
+  }
+  if (pool_->has_depots()) {
+    shrink_idle_depot();
+  }
+  return_still_lists();
+  purge_still_superblocks();
+}
+
+}  // namespace heapwright::alloc
