@@ -42,7 +42,7 @@ def unpaired(rng: np.random.Generator) -> bool:
 
 
 def blocks(rng: np.random.Generator) -> bool:
-    """heapwright's confirmation: randomised blocks, bootstrap interval and adjusted signed-rank test."""
+    """heapwright's confirmation: randomised blocks, Student's t interval and adjusted signed-rank test."""
     times = machine((PICKS + 1) * PAIRS, rng).reshape(PAIRS, PICKS + 1)
     times = np.stack([row[np.argsort(rng.random(PICKS + 1))] for row in times])
     logs = (times[:, 1:] - times[:, :1]).T

@@ -1,9 +1,9 @@
 // Cuts a sample into blocks, and lays out the ticks of each block that belong to objects outside
 // the sample. The expander (sample_expander.h) turns one block at a time into events.
 //
-// A place is a point in a block: item i has the place i + 1, and a slot between two items has a place
-// between theirs. A position is a point in the whole trace: the number of ticks of all threads
-// before it.
+// A place is a point in a block: item i has the place i + 1, and a slot between two items has a
+// place between theirs. A position is a point in the whole trace: the number of ticks of all
+// threads before it.
 #pragma once
 
 #include <cstdint>

@@ -29,8 +29,8 @@ struct SampleError {
 // Reads a sample to its end. Returns nothing if the source is no sample.
 std::optional<SampleError> sample_error(trace::EventSource& sample);
 
-// Puts the estimates and their errors into the statistics of the complete trace that the sample stands for. They
-// replace its maxima, which are too high because they are maxima of an estimate.
+// Puts the estimates and their errors into the statistics of the complete trace that the sample
+// stands for. They replace its maxima, which are too high because they are maxima of an estimate.
 void put_estimates(trace::Json& statistics, SampleError error);
 
 }  // namespace heapwright::model

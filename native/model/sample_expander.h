@@ -8,8 +8,8 @@
 //      known, if few of them are reallocs. Objects of weight 1 get no copy.
 //   2. It spreads the allocations and resizes of the copies over the ticks of the block that are
 //      not of sampled objects: first over those of the object's thread, then over those of others.
-//      Copies of objects with neighbouring ticks are mixed, as in the program. A tick that is left gets a small object
-//      that is freed at once.
+//      Copies of objects with neighbouring ticks are mixed, as in the program. A tick that is left
+//      gets a small object that is freed at once.
 //   3. A copy is freed
 //      - as many ticks of its thread after its allocation as the object, if these are few;
 //      - otherwise when the object is, but spread over half the distance to the nearest other free

@@ -8,8 +8,8 @@
 
 namespace heapwright::model {
 
-// Reads a sample to its end. Its estimates of the maxima are too high, because they are maxima of an
-// estimate; sample_error.h has better ones.
+// Reads a sample to its end. Its estimates of the maxima are too high, because they are maxima of
+// an estimate; sample_error.h has better ones.
 //
 // sample      a sample (trace::Header::sample is not 0)
 // statistics  receives the counts; made with the rate of the sample

@@ -1,7 +1,7 @@
-// Scales a model. `heap` multiplies the number of lifetimes at a time, and so live bytes and events.
-// The few lifetimes of the script get larger instead of more numerous. `time` multiplies allocations
-// and frees at the same live bytes: it multiplies the number of brief lifetimes, and in each window
-// the number of long lifetimes that begin in place of others that end.
+// Scales a model. `heap` multiplies the number of lifetimes at a time, and so live bytes and
+// events. The few lifetimes of the script get larger instead of more numerous. `time` multiplies
+// allocations and frees at the same live bytes: it multiplies the number of brief lifetimes, and in
+// each window the number of long lifetimes that begin in place of others that end.
 #pragma once
 
 #include "model.h"

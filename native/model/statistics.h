@@ -57,8 +57,8 @@ struct Amount {
 };
 using Histogram = std::array<Amount, 65>;
 
-// Live bytes over the trace, in at most kPoints points of equally many events (of a sample: recorded
-// ones). When it has more, neighbours are merged.
+// Live bytes over the trace, in at most kPoints points of equally many events (of a sample:
+// recorded ones). When it has more, neighbours are merged.
 class Curve {
  public:
   static constexpr std::size_t kPoints = 512;
@@ -129,7 +129,8 @@ class Statistics {
   void add(const trace::Event& event, const Multiplicity& of = {});
   // Counts the frees of some of the objects that a sampled one stands for, before `event`.
   void free_some(const trace::Event& event, std::uint64_t objects);
-  // Counts so many allocations like `allocation`, one after the other, each of which is freed at once.
+  // Counts so many allocations like `allocation`, one after the other, each of which is freed at
+  // once.
   void add_freed_at_once(const trace::Event& allocation, std::uint64_t times);
 
   struct Block {
@@ -168,8 +169,9 @@ class Statistics {
   // The readings of resident memory with parts: at the peak, at the peak of those with `heap`, the
   // first and the last. Of the readings within 1% of a peak, the one with the most live bytes is
   // kept: malloc may return nothing until the process ends, so that the highest reading comes after
-  // the blocks were freed. The live bytes of a sample are estimates, and the most would be those with
-  // the largest error. So there a reading replaces another only with `live_noise_` times as many.
+  // the blocks were freed. The live bytes of a sample are estimates, and the most would be those
+  // with the largest error. So there a reading replaces another only with `live_noise_` times as
+  // many.
   Reading highest;
   Reading highest_with_heap;
   Reading first;

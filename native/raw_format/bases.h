@@ -1,5 +1,5 @@
-// Keeps the four base addresses from which the addresses of a block are counted. The encoder and
-// the decoder of a block keep the same four; format.h says why.
+// Keeps the four base addresses from which the addresses of a raw block are counted. The encoder
+// and the decoder of a raw block keep the same four; format.h says why.
 #pragma once
 
 #include <algorithm>

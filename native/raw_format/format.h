@@ -1,10 +1,11 @@
 // Defines the layout of the recorder's raw file; docs/trace-format.md draws it. All numbers are
 // little-endian.
 //
-//   | file header | block 0 | block 1 | block 2 | …      64 KiB each
+//   | file header | raw block 0 | raw block 1 | raw block 2 | …      64 KiB each
 //
-// A block belongs to one writer and can be decoded by itself. A thread keeps one writer while it
-// lives.
+// A raw block belongs to one writer and can be decoded by itself. A thread keeps one writer while
+// it lives. In comments, 'block' alone is a raw block where records and writers are meant, and a
+// block of memory where addresses and sizes are.
 //
 //   | block header, 32 bytes | record | record | … | zeroes |
 //
@@ -23,7 +24,7 @@
 //   size     of kMalloc, kCalloc and kRealloc; 'size' is 0 or 1 for 1 or 2 bytes; a kSizeHighBits
 //            record in front holds the higher bits
 //
-// The four bases are earlier addresses, 0 at the beginning of a block, and the encoder uses the
+// The four bases are earlier addresses, 0 at the beginning of a raw block, and the encoder uses the
 // nearest one. If the difference fits in two bytes, the address replaces that base. Otherwise it
 // replaces the next base in turn. So the bases settle at the places that the program uses most,
 // such as arenas, slabs of one size class, or the blocks that another thread allocated.
@@ -57,9 +58,9 @@ inline constexpr std::uint32_t kSpareWriters = 32;
 inline constexpr std::uint32_t kWriters = kThreadWriters + kSpareWriters;
 
 // Recordings of samples. Every chosen object has a level: it belongs to the samples of rate N << k
-// for k up to its level. All records of an object are in blocks of its level. To thin the sample by
-// half, the recorder drops the blocks of the lowest level. A writer belongs to one level and serves
-// one event of any thread at a time.
+// for k up to its level. All records of an object are in raw blocks of its level. To thin the
+// sample by half, the recorder drops the raw blocks of the lowest level. A writer belongs to one
+// level and serves one event of any thread at a time.
 inline constexpr std::uint32_t kLevels = 48;
 inline constexpr std::uint32_t kWritersPerLevel = 8;
 inline constexpr std::uint32_t kBornWriters = kLevels * kWritersPerLevel;  // then one a level for kBorn
@@ -145,7 +146,7 @@ struct FileHeader {
   // run.
   std::uint64_t first_stamp, first_ns;
   std::atomic<std::uint64_t> last_stamp, last_ns;
-  std::atomic<std::uint64_t> blocks;   // number of blocks so far
+  std::atomic<std::uint64_t> blocks;   // number of raw blocks so far
   std::atomic<std::uint64_t> failed;   // number of calls that got no memory
   std::atomic<std::uint32_t> threads;  // number of threads so far
   std::atomic<Ending> ending;
@@ -157,7 +158,7 @@ struct FileHeader {
   char command[16384];  // the words, each with a zero after it; cut off if longer
   PhaseName phase[kMaxPhases];
   // Of a recording of a sample or a window; 0 in complete ones. One small object in sample <<
-  // min_level is in the file; blocks of lower levels do not count any more.
+  // min_level is in the file; raw blocks of lower levels do not count any more.
   std::uint64_t sample;
   std::atomic<std::uint64_t> min_level;
   // The window: nanoseconds of the monotonic clock, 0 if it has not begun or ended.

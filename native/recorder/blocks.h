@@ -1,7 +1,8 @@
-// Gives writers their blocks of the raw file, and keeps a bounded file within its bound.
+// Gives writers their raw blocks, 64 KiB of the file each, and keeps a bounded file within its
+// bound.
 //
-// A file without a bound gets one block after the other. A bounded one (only of a sample) has a
-// fixed number of blocks, and a state for each:
+// A file without a bound gets one raw block after the other. A bounded one (only of a sample) has a
+// fixed number of them, and a state for each:
 //
 //     unused ──► taking ──► level k, current block of a writer ──► level k, full
 //                  ▲                                                   │ the level is dropped

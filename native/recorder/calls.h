@@ -7,8 +7,8 @@
 //      slow path.
 //   2. The location becomes kAllocator and the real malloc runs. Calls that the real allocator
 //      makes meanwhile are its own.
-//   3. The location becomes kRecorder. record() appends a few bytes to the thread's block, which
-//      is mapped from the raw file.
+//   3. The location becomes kRecorder. record() appends a few bytes to the thread's raw block,
+//      which is mapped from the raw file.
 //   4. A large block also enters Session::large. A failed call is counted in the file's header.
 //   5. The location becomes kProgram again.
 // free runs in the opposite order: it is recorded first and then executed (record.h says why).

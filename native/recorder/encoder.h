@@ -1,6 +1,6 @@
-// Writes records into a block; runs at every call of the program. It makes no system call and takes
-// no lock. The only branches that depend on the values are those for stamps or addresses that are
-// far apart and for large sizes.
+// Writes records into a raw block; runs at every call of the program. It makes no system call and
+// takes no lock. The only branches that depend on the values are those for stamps or addresses that
+// are far apart and for large sizes.
 //
 // The caller checks that there is room for an event (Stream::limit lies kMaxEventBytes before the
 // end of the block), passes the time, and is the only writer of the stream.
@@ -68,7 +68,7 @@ inline void put_other_address(Stream& stream, Other what, std::uint64_t address)
 // Writes one event of kinds 1-6.
 //
 // has_size  the kind is kMalloc, kCalloc or kRealloc
-// stream    the block
+// stream    the raw block
 // kind      the event
 // address   of the block of memory
 // size      bytes; unused without has_size
@@ -129,7 +129,7 @@ template <bool has_size>
   put_event<has_size>(stream, kind, address, size, step);
 }
 
-// Begins a block.
+// Begins a raw block.
 //
 // stream    writes to the block from now on
 // where     the block's kBlockBytes of zeroes

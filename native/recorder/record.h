@@ -82,7 +82,7 @@ using InAllocator = InLocation<Location::kAllocator>;
   }
 }
 
-// Writes one event into the thread's own block.
+// Writes one event into the thread's own raw block.
 //
 // has_size  the event has a size: kMalloc, kCalloc, kRealloc
 // kind      the event

@@ -127,8 +127,8 @@ std::uint64_t cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// Counts a call on a chosen object. Drops a level if the calls since the last drop exceed their share
-// of the CPU time since then.
+// Counts a call on a chosen object. Drops a level if the calls since the last drop exceed their
+// share of the CPU time since then.
 void count_chosen_call(SampleThread& thread) {
   constexpr std::uint32_t kAtOnce = 64;
   if (++thread.uncounted < kAtOnce) {
@@ -148,8 +148,8 @@ void count_chosen_call(SampleThread& thread) {
   const std::uint64_t calls = session->chosen_calls.fetch_add(kAtOnce, std::memory_order_relaxed) + kAtOnce;
   std::uint64_t before = session->calls_at_drop.load(std::memory_order_relaxed);
   // So many calls are allowed in any case. A dropped level never comes back, and a busy start says
-  // little about the rest of the program. So the first calls, some 10 ms, are an advance: they count
-  // against the share of later CPU time.
+  // little about the rest of the program. So the first calls, some 10 ms, are an advance: they
+  // count against the share of later CPU time.
   const bool at_start = before == 0;
   const std::uint64_t least = at_start ? 16384 : 2048;
   if (calls < before + least) {  // or another thread has just dropped a level

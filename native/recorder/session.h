@@ -1,8 +1,8 @@
-// Holds the recording of one process: its file, the mapped blocks of the file, and the writers that
-// fill them.
+// Holds the recording of one process: its file, the mapped raw blocks of the file, and the writers
+// that fill them.
 //
 // Fork: the kernel zeroes the session in a forked child (MADV_WIPEONFORK) and does not map the
-// file's blocks there (MADV_DONTFORK). So the child finds an empty session and no room in any
+// raw blocks there (MADV_DONTFORK). So the child finds an empty session and no room in any
 // writer. Its first event begins a recording of its own, and it cannot write into the parent's
 // file. The time of the recording counts from the fork on, because a sample may choose its first
 // object much later.
@@ -12,12 +12,12 @@
 // code keeps its writer, and the handler borrows another.
 //
 // Thread exit: the destructor of a pthread key, in its last round, records the exit and clears
-// `taken`, so that another thread can go on with the writer and its half-full block. Calls that
+// `taken`, so that another thread can go on with the writer and its half-full raw block. Calls that
 // libc's thread teardown makes after that go through borrowed writers.
 //
 // Process exit: exit() and _exit() record the resident bytes of the large blocks that are still
 // live, and mark the file as ended. A killed process records nothing more. Its file keeps
-// Ending::kRunning and every record whose tag was stored, because the blocks are shared mappings of
+// Ending::kRunning and every record whose tag was stored, because raw blocks are shared mappings of
 // the file.
 #pragma once
 
@@ -82,7 +82,8 @@ struct Session {
   ino_t inode;
   bool linked;  // the file system said that the file had a name
   char path[4096];
-  // When fork() began this process: the monotonic clock and the recorder's. 0 if it began otherwise.
+  // When fork() began this process: the monotonic clock and the recorder's. 0 if it began
+  // otherwise.
   std::uint64_t fork_ns;
   std::uint64_t fork_stamp;
   std::atomic<std::uint64_t> next_memory_reading;
@@ -147,8 +148,8 @@ void configure();
 // calls it, so also where the C library forks, as daemon() does.
 void on_fork_in_child();
 
-// Gives this thread a writer with room for an event: the one it has, with a new block, or one it
-// claims. Begins the recording if it has not begun. Returns nullptr if every writer is taken or
+// Gives this thread a writer with room for an event: the one it has, with a new raw block, or one
+// it claims. Begins the recording if it has not begun. Returns nullptr if every writer is taken or
 // nothing is recorded.
 Writer* refill(ThreadState& self);
 // Begins the recording if it has not begun, and gives the thread its number. Returns false if

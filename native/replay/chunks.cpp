@@ -9,14 +9,13 @@ namespace heapwright::replay {
 namespace {
 
 // Refuses a chunk that would make the player read or write outside of the lane's memory: a slot
-// that its table does not have, an operation that is not complete, or no end. A chunk that leads
-// back would
-// make it play for ever. Here, so that the timed loop need not check. The player checks shared slots
-// itself.
+// that its table does not have, an operation that is not complete, or no end. Also refuses a chunk
+// that leads back, which would make the player play for ever. The check is here, so that the timed
+// loop need not make it. The player checks shared slots itself.
 void check_chunk(const Lane& lane, std::uint64_t chunk, std::size_t words) {
   constexpr unsigned kPrefixes = 1U << kTouch | 1U << kWide | 1U << kShared;
   constexpr unsigned kCalls = 1U << kMalloc | 1U << kCalloc | 1U << kFree | 1U << kFreeSized |
-                              1U << kRealloc | 1U << kUsable | 1U << kAligned;
+                              1U << kRealloc | 1U << kUsable | 1U << kFill | 1U << kAligned;
   const Word* at = lane.window;
   const Word* const end = at + words;
   for (bool has_prefix = false, is_shared = false; at < end; at++) {
@@ -30,14 +29,13 @@ void check_chunk(const Lane& lane, std::uint64_t chunk, std::size_t words) {
       if (slot_of(*at) >= lane.slot_count && !is_shared) {
         die_of_bad_file("slot", slot_of(*at));
       }
-      const bool step = op == kUsable && argument_of(*at) == 1;
-      at += op == kRealloc || op == kAligned || step ? 1 : 0;  // a plain word follows
+      at += op == kFill ? 2 : op == kRealloc || op == kAligned ? 1 : 0;  // plain words follow
       has_prefix = is_shared = false;
     } else if (has_prefix) {
       die_of_bad_file("operation", op);
-    } else if (op == kNext && argument_of(*at) <= chunk) {
+    } else if (op == kNext && *at != kStreamEnd && argument_of(*at) <= chunk) {
       die_of_bad_file("next chunk", argument_of(*at));
-    } else if (op == kNext || op == kEnd) {
+    } else if (op == kNext) {
       return;
     }
   }

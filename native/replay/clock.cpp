@@ -13,8 +13,8 @@ namespace {
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr clockid_t kClocks = CLOCK_TAI + 1;
 
-// What the kernel's clocks showed when the replay began, by number; 0 for a clock that is not
-// changed.
+// Readings of the kernel's clocks at the beginning of the replay, by number; 0 for a clock that is
+// not changed.
 std::uint64_t begins[kClocks];  // NOLINT(modernize-avoid-c-arrays)
 std::atomic<std::uint64_t> passed{0};
 bool begun = false;

@@ -214,7 +214,7 @@ class Expander {
     }
     const ThreadFacts& facts = survey_.threads[event.thread];
     if (facts.ends && facts.last == number_) {
-      thread.stream.put(word(kEnd, 0, 1));
+      thread.stream.put(kStreamEnd);
       thread.ended = true;
       to_join_.push_back({event.thread, event.time});
       return thread.stream.close(file_);
@@ -286,7 +286,7 @@ class Expander {
   }
 
   // Touches the part of a block that the program touched before its next observation.
-  void put_step(Stream& to, Object& object, std::uint64_t limit) {
+  void put_fill(Stream& to, Object& object, std::uint64_t limit) {
     const std::uint64_t end = std::min(limit, object.size);
     if (end <= object.touched) {
       return;
@@ -294,9 +294,9 @@ class Expander {
     if (object.shared) {
       to.put(word(kShared, 0, turns_[object.slot]++));
     }
-    to.put(long_word(kTouch, end));
-    to.put(word(kUsable, object.slot, 1));
+    to.put(word(kFill, object.slot, 0));
     to.put(std::exchange(object.touched, end));
+    to.put(end);
   }
 
   void on_alloc(const Event& event) {
@@ -336,7 +336,7 @@ class Expander {
     }
     Stream& to = stream(event.thread);
     if (event.kind == Kind::kTouchedSoFar) {
-      put_step(to, *object, survey_.touched_until(event.object, object->step));
+      put_fill(to, *object, survey_.touched_until(event.object, object->step));
       return;
     }
     if (event.kind == Kind::kRealloc) {
@@ -376,7 +376,7 @@ class Expander {
         if (!thread.stream.make_room(file_)) {
           return false;
         }
-        thread.stream.put(word(kEnd, 0, 0));
+        thread.stream.put(kStreamEnd);
         if (!thread.stream.close(file_)) {
           return false;
         }

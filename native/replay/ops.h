@@ -12,8 +12,9 @@
 //   lane        the memory of one running thread: a window onto its stream (one chunk, read from
 //               the file) and its own table of slots. A thread that starts waits for its lane until
 //               the thread before has ended; that thread's objects are then no longer used
-//   epoch       a part of the trace with at most 4096 events, or in which live bytes grow by at
-//               most 1/256 of the peak (expand.cpp). The threads that have events in it take part
+//   epoch       a part of the trace with at most 4096 events, in which live bytes can grow by about
+//               1/256 of their peak at most, or 64 KiB if that is more (expand.cpp). The threads that
+//               have events in it take part
 //   reading     one measurement of resident memory and CPU time, between two epochs
 //
 //   file   := OpsHeader | ThreadEntry × threads | LaneEntry × lanes | padding | chunk*
@@ -32,9 +33,10 @@
 //   kRealloc            argument: new size; a second, plain word: bytes of the block touched before
 //   kFree               no argument
 //   kFreeSized          argument: size
-//   kUsable             argument 0: malloc_usable_size. Argument 1: no call; a second, plain word:
-//                       bytes of the block touched before. The program fills the block in steps
-// Prefixes of a call, in any order, each at most once:
+//   kUsable             malloc_usable_size; no argument
+//   kFill               no call, only touching: the program fills the block in steps. Two more, plain
+//                       words: the bytes of the block touched before, and those touched now
+// Prefixes of a call, in any order, each at most once (kFill has only kShared):
 //   kTouch    The replayer touches only this many bytes of the block. Otherwise it touches all
 //             bytes of a new block, and the new bytes of a resized one, right after the call (a
 //             byte in each page, see Touch in player.h).
@@ -42,14 +44,12 @@
 //   kShared   The slot of the call is in the table that all threads share. argument: the turn of
 //             this use, modulo 2^32
 // Steps of the replayer:
-//   kNext     argument: the next chunk of the stream; chunk 0 is the first of the file
+//   kNext     argument: the next chunk of the stream, whose number is higher; 0: the stream ends
 //   kEpoch    begins an epoch. argument: its number; slot field: how many threads take part in it
 //   kSpawn    argument: the thread to start, an index of ThreadEntry. Thread 0 is the main thread
 //   kJoin     argument: the thread to wait for
 //   kClock    sets the time that the allocator sees (clock.h). The number is the recorded time in
 //             nanoseconds since the trace began, times 2; plus 1 if the replayer takes a reading
-//   kEnd      argument 1: the thread ends; 0: the trace ends while the thread still exists (the
-//             same as ThreadEntry::ends)
 //
 // Two passes over a trace make the file. The first pass (survey.h) collects facts that lie later in
 // the trace: whether an object has further events, whether a second thread uses it, and how much of
@@ -58,10 +58,10 @@
 // How threads wait for each other:
 // 1. If only one thread uses an object, its slot is in that thread's own table, and no thread
 //    waits.
-// 2. A shared slot has a counter. A use is a call with that slot. The uses are numbered 0, 1, 2 …,
-//    across all objects that occupy the slot one after the other. Each use waits until the counter
-//    is its turn, makes the call, and adds 1 to the counter. So every object is allocated before it
-//    is used and used before it is freed.
+// 2. A shared slot has a counter. A use is a call, or a kFill, with that slot. The uses are
+//    numbered 0, 1, 2 …, across all objects that occupy the slot one after the other. Each use waits
+//    until the counter is its turn, makes the call, and adds 1 to the counter. So every object is
+//    allocated before it is used and used before it is freed.
 // 3. At kEpoch a thread leaves its previous epoch, and waits until all participants of all earlier
 //    epochs have left theirs. Without epochs threads would drift further apart than in the program,
 //    and the peak of memory would differ. If one thread alone takes part in several epochs in a
@@ -78,14 +78,15 @@ namespace heapwright::replay {
 
 using Word = std::uint64_t;
 
+// Zeroes are no end of a chunk, so a chunk that was not written is refused.
 enum Op : std::uint8_t {
-  kNext,
   kMalloc,
   kCalloc,
   kFree,
   kFreeSized,
   kRealloc,
   kUsable,
+  kFill,
   kAligned,
   kTouch,
   kWide,
@@ -94,16 +95,16 @@ enum Op : std::uint8_t {
   kSpawn,
   kJoin,
   kClock,
-  kEnd
+  kNext
 };
 
-inline constexpr std::uint64_t kOpsMagic = 0x3653504f54525748;  // "HWRTOPS6"
+inline constexpr std::uint64_t kOpsMagic = 0x3753504f54525748;  // "HWRTOPS7"
 inline constexpr std::size_t kChunkWords = 4096;
 inline constexpr std::size_t kChunkBytes = kChunkWords * sizeof(Word);
-inline constexpr std::size_t kMaxOpWords =
-    8;  // words of an operation with its clock and the end behind it: at most 7
-inline constexpr std::uint64_t kMaxSlots = std::uint64_t{1}
-                                           << 28;  // of one table; a trace that needs more is refused
+// Words of an operation with its clock and the end behind it: at most 7.
+inline constexpr std::size_t kMaxOpWords = 8;
+// Slots of one table; a trace that needs more is refused.
+inline constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 28;
 
 // A word. The caller makes sure that slot and argument fit into their bits.
 constexpr Word word(Op op, std::uint64_t slot, std::uint64_t argument) {
@@ -117,6 +118,8 @@ constexpr unsigned op_of(Word w) { return static_cast<unsigned>(w & 15); }
 constexpr std::uint64_t slot_of(Word w) { return static_cast<std::uint32_t>(w) >> 4; }
 constexpr std::uint64_t argument_of(Word w) { return w >> 32; }
 constexpr std::uint64_t number_of(Word w) { return w >> 4; }
+// The last word of a stream.
+inline constexpr Word kStreamEnd = word(kNext, 0, 0);
 
 // The front of the file.
 struct OpsHeader {

@@ -150,13 +150,14 @@ class Player {
           break;
         }
         case kNext:
+          if (w == kStreamEnd) {
+            replay_.events.fetch_add(events);
+            leave_epoch(replay_, epoch_, participants_);
+            return;
+          }
           read_chunk(replay_, size, lane_);
           at = lane_.window;
           break;
-        case kEnd:
-          replay_.events.fetch_add(events);
-          leave_epoch(replay_, epoch_, participants_);
-          return;
         case kEpoch:
           leave_epoch(replay_, epoch_, participants_);
           epoch_ = static_cast<std::uint32_t>(size);
@@ -253,7 +254,7 @@ class Player {
     void*& slot = is_shared ? shared->block : slots_[slot_of(w)];
     const std::uint64_t size = upper | argument_of(w);
     const std::uint64_t end = size < limit ? size : limit;
-    events++;
+    events += op_of(w) == kFill ? 0 : 1;
     switch (op_of(w)) {
       case kMalloc:
         slot = Call::allocate(size);
@@ -288,15 +289,13 @@ class Player {
         Call::release_sized(slot, size);
         break;
       case kUsable:
-        if (argument_of(w) == 1) {
-          if (slot != nullptr) {
-            touch<How>(slot, *at, limit, page_);
-          }
-          at++;
-          events--;
-        } else {
-          keep(Call::usable(slot));
+        keep(Call::usable(slot));
+        break;
+      case kFill:
+        if (slot != nullptr) {
+          touch<How>(slot, at[0], at[1], page_);
         }
+        at += 2;
         break;
       default:
         die_of_bad_file("operation", op_of(w));

@@ -1,5 +1,5 @@
-// Encodes and decodes a block of the packed trace: up to kBlockEvents events in columns, each
-// compressed by itself.
+// Encodes and decodes an event block of the packed trace: up to kBlockEvents events in columns,
+// each compressed by itself.
 //
 //   block   := varint events | varint objects allocated before | varint ticks of the first event
 //              | column × kColumns
@@ -15,7 +15,8 @@
 //   kReferences     one byte for each event that names an object, see below
 //   kReferenceBits  the further bits of the references
 //   kTouched        varints: touched bytes
-//   kValues         varints, of forks, phases, readings of resident memory and its parts, and ticks
+//   kValues         varints, of forks, phases, readings of resident memory and its parts, ticks, and
+//                   creations of threads
 //
 // A reference names an object by the number of allocations since its own ('ago'), or by its
 // distance from the object that the same thread named last, whichever takes fewer bits:

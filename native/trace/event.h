@@ -48,7 +48,7 @@ enum class Kind : std::uint8_t {
   // was still running at this time. Without it such a trace would end at its last call.
   kEnd,
   // object, touched: a large block of which the program has touched only so many bytes until now.
-  // By the thread that allocated it. A block without such events may be touched when it is new.
+  // By the thread that allocated it. A replay touches a block without such events when it is new.
   kTouchedSoFar,
 };
 inline constexpr Kind kLastKind = Kind::kTouchedSoFar;

@@ -1,6 +1,6 @@
 // Reads and writes packed traces, the form in which heapwright keeps recorded and synthetic traces.
-// A packed file is a sequence of blocks; each is a run of events in columns, compressed. An index
-// and a summary are at the end. docs/trace-format.md describes every bit.
+// A packed file is a sequence of event blocks; each is a run of events in columns, compressed. An
+// index and a summary are at the end. docs/trace-format.md describes every bit.
 //
 // Invariants: a block can be decoded by itself; the only state that crosses blocks are the two
 // counters in its head. A file without its end is read up to the first incomplete block. A reader

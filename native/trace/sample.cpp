@@ -24,8 +24,8 @@ SampleSource::SampleSource(std::unique_ptr<EventSource> source, std::uint64_t ra
   header_.sample_growth = header_.sample_growth || from_rate_ == 0;
 }
 
-// The chance of an object of the source whose largest size so far is `size`. It grows with the size.
-// An object that the source has since it grew is no less likely to be here than others of its size.
+// The chance of an object of the source whose largest size so far is `size`. It grows with the
+// size. An object that the source has since it grew is as likely to be here as others of its size.
 double SampleSource::chance_here(std::uint64_t size) const {
   return chance(size, header_.sample) / chance(size, from_rate_);
 }

@@ -3,10 +3,10 @@
 //
 //   TIME THREAD malloc|calloc OBJECT SIZE        TIME THREAD realloc|free_sized OBJECT SIZE
 //   TIME THREAD aligned OBJECT SIZE ALIGNMENT    TIME THREAD usable_size OBJECT
-//   TIME THREAD free OBJECT [TOUCHED]            TIME THREAD touched OBJECT TOUCHED
-//   TIME THREAD thread_start|thread_end          TIME THREAD VALUE_KIND VALUE
+//   TIME THREAD free OBJECT [TOUCHED]            TIME THREAD touched|touched_so_far OBJECT TOUCHED
+//   TIME THREAD thread_start|thread_end|end      TIME THREAD VALUE_KIND VALUE
 //
-// VALUE_KIND is one of fork, phase, resident, ticks, untouched, heap, files.
+// VALUE_KIND is one of fork, phase, resident, ticks, untouched, heap, files, spawn.
 //
 // Times are in nanoseconds. Empty lines and comments from a '#' on are skipped.
 #pragma once

@@ -1,5 +1,5 @@
-// Implements the sub-commands of heapwright-trace that pack a trace, a sample or a span of it, print one as
-// text, and pack such a text.
+// Implements the sub-commands of heapwright-trace that pack a trace, a sample or a span of it,
+// print a trace as text, and pack such a text.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -92,8 +92,8 @@ int complete_command(Words words) {
   return source ? repack_trace(*source, words[0], words[1]) : fail(error);
 }
 
-// cut TRACE FILE BEGIN END: packs a span of a trace, and prints a summary as JSON. BEGIN and END are
-// nanoseconds of the trace; END may be "-", the end of the trace.
+// cut TRACE FILE BEGIN END: packs a span of a trace, and prints a summary as JSON. BEGIN and END
+// are nanoseconds of the trace; END may be "-", the end of the trace.
 int cut_command(Words words) {
   std::uint64_t begin = 0;
   std::uint64_t end = kUnknown;

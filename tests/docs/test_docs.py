@@ -94,6 +94,18 @@ def test_reference_pages_are_what_the_code_says(tmp_path: Path) -> None:
         assert text == (ROOT / "docs" / page).read_text(encoding="utf-8"), "'make docs' brings it up to date"
 
 
+def test_the_formats_have_the_versions_of_the_code() -> None:
+    page = (ROOT / "docs/trace-format.md").read_text()
+    raw = re.search(r"kVersion = (\d+);", (ROOT / "native/raw_format/format.h").read_text())
+    packed = re.search(r"kPackedVersion = (\d+);", (ROOT / "native/trace/packed_format.h").read_text())
+    assert raw is not None
+    assert packed is not None
+    assert re.findall(r"\| version \((\d+)\)", page) == [raw[1]]
+    listed = re.search(r"u16 version \(([^)]*)\)", page)
+    assert listed is not None
+    assert re.findall(r"\d+", listed[1])[-1] == packed[1]
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
     assert listed == {str(p.relative_to(ROOT / "docs")) for p in PAGES if "docs" in p.relative_to(ROOT).parts}

@@ -91,7 +91,10 @@ def test_the_checksums_hold(kit: Path) -> None:
 
 
 def test_programs_of_the_kit_need_only_libc(kit: Path) -> None:
-    for path in (*(kit / HOST).glob("heapwright-*"), *(kit / HOST / "lib").glob("*.so")):
+    programs, libraries = [*(kit / HOST).glob("heapwright-*")], [*(kit / HOST / "lib").glob("*.so")]
+    assert programs
+    assert libraries
+    for path in programs + libraries:
         said = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
         needed = set(re.findall(r"\(NEEDED\).*\[(.+?)\]", said))
         assert not {name for name in needed if not re.match(r"(libc|libm|ld-[-\w]+|libpthread|libdl|librt)\.", name)}, (

@@ -148,6 +148,17 @@ def test_no_run_may_exceed_a_bound_of_memory(values: list[float]) -> None:
     assert result.shown == f"at most 76.3 MiB in {len(values)} runs"
 
 
+def test_slow_spells_do_not_count_as_independent_runs() -> None:
+    """40 runs in spells of ten carry the information of about four: their mean may lie beyond the bound."""
+    values = [11.0 if block // 10 % 2 else 10.0 for block in range(40)]
+    required = parse_requirement("p99 <= 10.7 ms")
+    for order, state in ((sorted(values), "not shown"), (values, "not shown"), ([10.5, 10.52] * 20, "kept")):
+        candidate = Candidate(Config(2, "glibc", {}, {}), values={"p99_ms": {"a": order}})
+        assert required.judge({}, candidate).state == state
+    nothing = Candidate(Config(2, "glibc", {}, {}), values={"throughput_per_s": {"a": [0.0] * 10}})
+    assert parse_requirement("throughput >= 1000").judge({}, nothing).state == "broken"
+
+
 def test_one_error_breaks_a_bound_of_none() -> None:
     candidate = Candidate(Config(2, "toy", {}, {}), runs=40, values={"load_errors": {"a": [0.0] * 39 + [1.0]}})
     assert parse_requirement("load_errors <= 0").judge({}, candidate).state == "broken"

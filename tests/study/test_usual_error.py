@@ -11,6 +11,8 @@ import pytest
 
 from heapwright.interleaving.stats import Ratio
 from heapwright.study.usual_error import (
+    CPU_CHANGES,
+    CPU_CHANGES_OF_ALL,
     CPU_RANK,
     CPU_RANK_OF_ALL,
     CPU_RANK_PAGE,
@@ -64,11 +66,13 @@ def test_the_table_has_the_figures_of_its_page(row: UsualError) -> None:
 
 def test_the_rank_of_cpu_time_is_that_of_its_page() -> None:
     over_all = next(line for line in text_of(CPU_RANK_PAGE).splitlines() if line.startswith("| CPU time |"))
-    assert f"{CPU_RANK:.3f} (" in over_all.split("|")[6]
+    assert f"{CPU_RANK:.3f} ({CPU_CHANGES})" in over_all.split("|")[6]
+    assert int(over_all.split("|")[2]) == CPU_CHANGES_OF_ALL
     [goal] = [line for line in text_of(CPU_RANK_PAGE).splitlines() if line.startswith("| rank of CPU time ")]
     assert f"above noise {CPU_RANK:.3f} (" in goal
     assert f"of all changes {CPU_RANK_OF_ALL:.3f} " in goal
-    assert f"rank correlation {CPU_RANK:.2f} for changes above noise, {CPU_RANK_OF_ALL:.2f} for all" in time_sentence()
+    assert f"rank correlation {CPU_RANK:.2f} for the {CPU_CHANGES} changes above noise" in time_sentence()
+    assert f"{CPU_RANK_OF_ALL:.2f} for all {CPU_CHANGES_OF_ALL} (" in time_sentence()
 
 
 def recorded(*kinds: RecordingKind, threads: int = 1) -> Recordings:

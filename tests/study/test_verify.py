@@ -287,7 +287,7 @@ def test_a_limit_holds_for_a_metric_that_is_no_objective(check: Verify) -> None:
     assert "mean resident memory is more than 10.0% higher" in found.sentence
 
 
-@pytest.mark.parametrize(("text", "worst"), [("cpu_s <= 10s", 14.0), ("cpu_s >= 2s", 3.0)])
+@pytest.mark.parametrize(("text", "worst"), [("cpu_s <= 10s", 1.4), ("cpu_s >= 2s", 1.5)])
 def test_an_absolute_requirement_bounds_each_input(text: str, worst: float) -> None:
     runs = [
         StoredRun("verify", block, name, 2, 1.0, "", "", {"cpu_s": value}, {})
@@ -333,6 +333,17 @@ def test_a_metric_that_is_zero_by_default_decides(
     found = check(World(effect=faults, noise=0.01), options=Options(**demand))
     assert found.state == "lost"
     assert found.states["cpu_s"] == "holds"
+
+
+def test_a_rare_group_of_small_values_widens_their_interval() -> None:
+    """Regression: microseconds were so small in seconds that no group was found among them, and the bound held."""
+    runs = [
+        StoredRun("verify", block, "a", 2, 1.0, "", "", {"cpu_per_op_s": 80e-6 if block in (4, 13) else 40e-6}, {})
+        for block in range(20)
+    ]
+    required = parse_requirement("cpu_per_op <= 52us")
+    values = {required.text: _bounded_values(required, runs, 2)}
+    assert decide(values, {required.text: required.upper_bound}, 1) == {required.text: "undecided"}
 
 
 def test_a_value_of_zero_breaks_a_lower_bound() -> None:

@@ -281,7 +281,8 @@ def test_a_replay_is_a_workload_like_any_other(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-MALLOC, FREE, REALLOC, SHARED, SPAWN, CLOCK, END = 1, 3, 5, 10, 12, 14, 15
+MALLOC, FREE, REALLOC, FILL, ALIGNED, SHARED, SPAWN, CLOCK, NEXT = 0, 2, 4, 6, 7, 10, 12, 14, 15
+PLAIN_WORDS = {REALLOC: 1, ALIGNED: 1, FILL: 2}  # behind the operation's own
 
 
 def operations_files(whole: bytes) -> dict[str, bytes]:
@@ -295,12 +296,11 @@ def operations_files(whole: bytes) -> dict[str, bytes]:
         struct.pack_into(f"<{kind}", changed, at, value)
         return bytes(changed)
 
-    def at(operation: int) -> int:
-        """Where the first such operation of the first thread stands. Two have a word more; NEXT leads on."""
-        place: int = whole[72] * 4096
-        while words[place] & 15 != operation:
-            of = words[place] & 15
-            place = (words[place] >> 32) * 4096 if of == 0 else place + (2 if of in (5, 7) else 1)
+    def at(operation: int, thread: int = 0) -> int:
+        """The place of the thread's first such operation; for NEXT that of the end of its stream."""
+        place: int = whole[72 + 16 * thread] * 4096
+        while (of := words[place] & 15) != operation or (of == NEXT and words[place] != NEXT):
+            place = (words[place] >> 32) * 4096 if of == NEXT else place + 1 + PLAIN_WORDS.get(of, 0)
         return first + 8 * place
 
     assert threads > 1
@@ -325,9 +325,10 @@ def operations_files(whole: bytes) -> dict[str, bytes]:
         "no such shared slot": patched(at(SHARED) + 8, FREE | (1 << 27) << 4),
         "no such slot": patched(at(MALLOC), MALLOC | (1 << 28) - 1 << 4 | 16 << 32),
         "no such slot to resize": patched(at(REALLOC), REALLOC | (1 << 28) - 1 << 4 | 16 << 32),
-        "no end": patched(at(END), CLOCK),
-        "a chunk that leads back": patched(at(END), 0),
-        "no such chunk": patched(at(END), 1 << 63),
+        "no end": patched(at(NEXT), CLOCK),
+        "a chunk of zeroes": whole[:first] + bytes(8 * 4096) + whole[first + 8 * 4096 :],
+        "a chunk that leads back": patched(at(NEXT, 1), NEXT | whole[72 + 16] << 32),
+        "no such chunk": patched(at(NEXT), NEXT | 1 << 63),
         "what stands before nothing": patched(at(SHARED) + 8, SPAWN),
     }
 

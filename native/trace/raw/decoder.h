@@ -1,5 +1,5 @@
-// Decodes the records of one block. Any bytes are safe: the first invalid record ends the block,
-// and nothing outside the block is read.
+// Decodes the records of one raw block. Any bytes are safe: the first invalid record ends the
+// block, and nothing outside the block is read.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Reads a raw file from disk: its header, and a list of its blocks by writer and sequence. The
-// contents of a block are read on demand.
+// Reads a raw file from disk: its header, and a list of its raw blocks by writer and sequence. The
+// contents of a raw block are read on demand.
 #pragma once
 
 #include <memory>

@@ -1,10 +1,11 @@
 // Reads the recorder's raw file of one process. Merges the records of all writers by their stamps
 // into one stream of events, and turns addresses into object ids.
 //
-// Memory: one block for each writer (there are as many as there were threads at once), an index of
-// 16 bytes a block, and a table of the live objects. It does not grow with the length of the trace.
-// A file that is truncated or damaged is read as far as it is valid; loss() says how much is
-// missing.
+// Memory: one raw block for each writer (there are as many as there were threads at once), a table
+// of the live objects, and an index of 16 bytes for each raw block of 64 KiB. Only the index grows
+// with the length of the trace; opening a sample also takes an entry for each thread
+// (unseen_ticks.h). A file that is truncated or damaged is read as far as it is valid; loss() says
+// how much is missing.
 #pragma once
 
 #include <cstdint>

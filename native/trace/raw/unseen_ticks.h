@@ -1,20 +1,21 @@
 // Estimates ticks that a recording of a sample does not count (docs/trace-format.md): those of
 // threads that it has no object of, and those of older threads at the beginning of a window.
 //
-// Of threads without an object: the file's header has their sum, but neither the threads nor the
-// times. They are like those ended threads of which the sample has objects: of threads with t draws,
-// a sample of rate N has a share
+// Of threads without an object: the file's header has the sum of their ticks, but neither the
+// threads nor the times. They are like those ended threads of which the sample has objects: of
+// threads with t draws, a sample of rate N has a share
 //
 //     q = 1 - (1 - 1/N)^t
 //
-// So each ended thread in the file stands for (1 - q) / q times its own ticks more. By chance these add
-// up to more or less than the sum, so all are scaled alike to it. If no thread in the file has ended,
-// the sum belongs to the end of the trace.
+// So each ended thread in the file stands for (1 - q) / q times its own ticks more. By chance these
+// add up to more or less than the sum, so all are scaled alike to it. That takes a pass over the
+// file before the first event is read. If no thread in the file has ended, the sum belongs to the
+// end of the trace.
 //
-// Of an older thread: its ticks in the window up to its first allocation in the file are unknown. So
-// that allocation stands for as many ticks as its weight, 1 / p. This is right on average over all
-// older threads, also those without an object, because the weights of sampled allocations add up to
-// the ticks.
+// Of an older thread: its ticks in the window up to its first allocation in the file are unknown.
+// So that allocation stands for as many ticks as its weight, 1 / p. This is right on average over
+// all older threads, also those without an object, because the weights of sampled allocations add
+// up to the ticks.
 #pragma once
 
 #include <algorithm>

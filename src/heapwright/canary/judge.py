@@ -10,7 +10,8 @@
    covers all three.
 3. Stopping as soon as a result looks good finds differences by chance. So there are looks at 15, 30, 60 … blocks
    only. They share the probability of an error: `_SPENT` for the first three, then `_LATER`/(j (j + 1)) for the j-th
-   look after them. All together these are 5% of each bound, however many looks there are (Bonferroni).
+   look after them. All together these are 5% of the bound of the mean and 5% of that at the start, however many
+   looks there are (Bonferroni). The bound at the end has `_END` at each look.
 4. Instances differ without any treatment. With two or more instances on both sides, the interval is also at least that
    of Welch's test between the instances' means. With one, or with one number for a whole group, nothing in the data
    tells this difference from the treatment's; the bound of the mean allows for one of the standard deviation

@@ -60,7 +60,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("study", type=Path, metavar="STUDY", help="the study's file, which 'tune' writes")
     add_pick_option(parser)
     parser.add_argument(
-        "--format", choices=_FORMATS, default="env", dest="fmt", help="what to paste it into (default: env)"
+        "--format", choices=_FORMATS, default="env", dest="fmt", help="the form of the output (default: env)"
     )
     parser.add_argument(
         "--check",

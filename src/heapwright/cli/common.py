@@ -53,7 +53,7 @@ def add_workload_option(parser: argparse.ArgumentParser, inputs: str = "") -> No
     """
     parser.add_argument("--workload", type=Path, metavar="FILE", help="a workload file (TOML) instead of a command")
     if inputs:
-        parser.add_argument("--input", metavar="NAME", help=f"which input of the workload to run (default: {inputs})")
+        parser.add_argument("--input", metavar="NAME", help=f"the input of the workload to run (default: {inputs})")
 
 
 def add_study_option(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,7 @@ def add_pick_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pick",
         choices=("memory", "time", "balanced"),
-        help="which pick of the study (default: the one that its claim names)",
+        help="the pick of the study (default: the one that its claim names)",
     )
 
 

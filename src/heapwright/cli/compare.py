@@ -43,7 +43,8 @@ examples:
   heapwright compare --workload redis.toml --markdown table.md
   heapwright compare --trace service.hwt --metrics mean_rss,peak_rss
 
-Ratios are to the first row (the reference); a ratio below 1 is less memory or time. Without --allocators the
+Ratios are to the first row (the reference); a ratio below 1 is less memory or time. An interval holds for its row and
+metric alone: of many, one in twenty misses the true ratio by chance. Without --allocators the
 reference is the unchanged program: the row glibc, or a row 'default' if the program has another malloc, with glibc
 as a further row. With --trace every run is a replay of a recording: its ratios are predictions.
 An allocator has no figures if it is not loaded into the program (of a script: into the process with most memory).

@@ -33,7 +33,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace, packed or raw")
     parser.add_argument(
-        "--after", type=duration, default=0.0, metavar="T", help="begin this time after the trace's start (default 0)"
+        "--after", type=duration, default=0.0, metavar="T", help="time from the trace's start to the span (default 0)"
     )
     parser.add_argument("--for", type=duration, dest="for_", metavar="T", help="length (default: to the end)")
     parser.add_argument("-o", "--output", type=regular_file, required=True, metavar="FILE", help="the file to write")

@@ -46,7 +46,7 @@ def add_measuring_options(parser: argparse.ArgumentParser, compares: bool = Fals
     group.add_argument(
         "--instructions",
         choices=("perf", "callgrind"),
-        help="how to count instructions; callgrind repeats each run under valgrind, 10-20 times slower",
+        help="the counter of instructions; callgrind repeats each run under valgrind, 10-20 times slower",
     )
     group.add_argument("--timeout", type=seconds, metavar="S", help="maximum seconds of a run")
 

@@ -48,7 +48,7 @@ leaves no file.
 --sample records whole lifetimes of a random sample of the objects, --after and --for a window of time. --max-size
 bounds the raw file of each process: a full file keeps the whole time and thins the sample. --export writes the recorder
 and its settings for a machine without heapwright; -o then names the directory of the raw files there, which
---recover turns into traces anywhere. docs/record.md says what each costs.
+--recover turns into traces anywhere. docs/record.md gives the cost of each.
 
 With --workload one input is recorded, with the set-up and clean-up of the workload file around it. A server is started,
 loaded and stopped; the exit status is 0 if its stop signal ended it.
@@ -104,8 +104,10 @@ def add_parser(verbs: Any) -> None:
         help="target for the CPU time that a sample adds: 2 to 100 (default 3), or 0 for none; record thins the sample"
         " to keep it",
     )
-    parts.add_argument("--after", type=duration, metavar="T", help="begin this time after the start, such as 30s or 5m")
-    parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="record for this time after that")
+    parts.add_argument(
+        "--after", type=duration, metavar="T", help="time from the start of the process to that of the recording: 30s"
+    )
+    parts.add_argument("--for", type=duration, dest="for_", metavar="T", help="length of the recording: 5m")
     parts.add_argument(
         "--window-signal",
         metavar="SIG",

@@ -71,7 +71,7 @@ def add_replay_options(parser: argparse.ArgumentParser) -> None:
         "--touch",
         choices=("none", "page", "full"),
         default="page",
-        help="which memory of a block the replay writes: none, the first word and one byte in each further page "
+        help="the memory of a block that the replay writes: none, the first word and one byte in each further page "
         "(default), every byte",
     )
     parser.add_argument(

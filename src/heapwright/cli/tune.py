@@ -97,7 +97,7 @@ def add_parser(verbs: Any) -> None:
         "--report",
         type=output_file,
         metavar="FILE",
-        help="where to write the report (default: the name of the study, ending in .html)",
+        help="the file of the report (default: the name of the study, ending in .html)",
     )
     parser.add_argument("--no-report", action="store_true", help="write no report; 'heapwright report' can do it later")
     _add_search_options(parser)
@@ -117,7 +117,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--allocators",
         type=allocator_names,
         metavar="A,B",
-        help="which allocators to search (default: all installed, except hardened builds)",
+        help="the allocators to search (default: all installed, except hardened builds)",
     )
     search.add_argument(
         "--preset",

@@ -1,7 +1,8 @@
 """Tells the smallest difference that runs can show in a metric that hardly varies.
 
 Address space is granted in pages, so a difference below a page says nothing. If more than half of the default's runs
-are equal, the robust estimate of noise is 0 although runs differ. Then the range of the default's runs is taken.
+are equal, the robust estimate of noise is 0 although runs differ. Then the range of the default's runs is taken, if it
+is below 1%: a larger range is that of outliers or groups, which `interleaving.shape` finds.
 """
 
 from __future__ import annotations

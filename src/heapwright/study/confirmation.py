@@ -23,10 +23,11 @@ def judge_pairs(
 ) -> dict[int, dict[str, Confirmation]]:
     """The confirmation of every pick, by metric, objectives first; a pick with a failed run has none.
 
-    Holm's adjustment covers picks × objectives. A user who repeats with more pairs until something is proven finds
-    something by chance. So each earlier look doubles p: all looks together err at most twice as often as one (alpha
-    spending: 1, 1/2, 1/4 … of ALPHA). Metrics that are not objectives have an interval, but no verdict of
-    better or worse.
+    Holm's adjustment covers all confirmed rows (picks and usual advice) × objectives. A user who repeats with more
+    pairs until something is proven finds something by chance. So each earlier look doubles p: all looks together err at
+    most twice as often as one (alpha spending: 1, 1/2, 1/4 … of ALPHA). The rank test takes pairs as independent; where
+    they come in spells, the wider interval decides. Metrics that are not objectives have an interval, but no verdict
+    of better or worse.
 
     Args:
         runs: the fresh runs of the confirmation.

@@ -21,7 +21,7 @@ import msgspec
 
 from heapwright.errors import UsageError
 from heapwright.interleaving.candidates import Candidate
-from heapwright.interleaving.stats import ALPHA
+from heapwright.interleaving.stats import ALPHA, mean_errors
 from heapwright.metrics import METRICS, find_metric
 from heapwright.study.view import MET, Confirmation, Pick, Reference, RequirementResult, State
 from heapwright.terminal_text import counted
@@ -75,8 +75,11 @@ class Requirement(msgspec.Struct, frozen=True):
 
     @property
     def upper_bound(self) -> float:
-        """The largest log ratio or value, both negated for a lower bound; a relative bound is not 0."""
-        bound = math.log(self.bound) if self.relative else self.bound
+        """The largest log ratio, or the largest share of an absolute bound (1), both negated for a lower bound.
+
+        The bound is not 0.
+        """
+        bound = math.log(self.bound) if self.relative else 1.0
         return -bound if self.at_least else bound
 
     def within(self, low: float, high: float) -> bool | None:
@@ -184,14 +187,21 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 def _mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95% interval of the mean of some values (Student's t); None for fewer than two."""
+    """The 95% interval of the mean of some values, in the order of measurement; None for fewer than two.
+
+    It is Student's t, wider where the values fall into groups or come in spells (`stats.mean_errors`).
+    """
+    import numpy as np
     from scipy.special import stdtrit
 
     if len(values) < 2:
         return None
-    middle, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-    half = float(stdtrit(len(values) - 1, 1 - ALPHA / 2)) * error
-    return middle - half, middle + half
+    mean = statistics.fmean(values)
+    if mean == 0:
+        return 0.0, 0.0  # no value of a metric is negative
+    found = mean_errors(np.asarray(values)[None] / mean)  # shares, because its tests expect the scale of logarithms
+    half = abs(mean) * float(stdtrit(found.freedom[0], 1 - ALPHA / 2) * found.error[0])
+    return mean - half, mean + half
 
 
 def metrics_of(texts: Iterable[str]) -> list[str]:

@@ -141,7 +141,7 @@ def settled(groups: Mapping[str, Sequence[float]], options: Options) -> bool:
     """Whether one metric needs no more pairs: the interval is narrow and the pairs are regular.
 
     A confirmation goes on while the pairs fall into groups, have outliers or come in spells (`interleaving.shape`). It
-    ends if all pairs lie within the margin: then such differences do not matter.
+    ends if the pairs differ from each other by at most the margin: then such differences do not matter.
 
     Args:
         groups: input name → log ratios of its pairs, in the order of measurement.

@@ -32,10 +32,10 @@ from heapwright.tuning.takeover_check import take_over
 from heapwright.workload.execute import Executor
 from heapwright.workload.model import Input, Workload
 
-# Recordings of one program with one thread differed by at most 0.2% (docs/trust-a-replay.md). So 1
-# % is far above chance, and a third of the error that a faithful replay may have. With threads,
+# Recordings of one program with one thread differed by at most 0.12% (docs/trust-a-replay.md). So
+# 1% is far above chance, and a third of the error that a faithful replay may have. With threads,
 # chance decides which blocks are live at the same time: there the peaks of live bytes differed by
-# up to 2.4%.
+# 1.2%.
 LIMIT, LIMIT_OF_THREADS = 0.01, 0.05
 MAX_VARIATION = 0.05  # a program whose runs differ by more is not searched on one of its courses
 # Differences of a few blocks do not count in small programs: a buffer of the C library, a name in

@@ -57,8 +57,9 @@ class _Demands:
         then: objective → confirmation in the study.
         metrics: the objectives, and other metrics that the user limits.
         requires: the requirements of the study.
-        bounds: metric, or text of a requirement → the log ratio (the value, for an absolute requirement; negated for a
-            lower bound) that the interval must lie below. Requirements of every run have none.
+        bounds: metric, or text of a requirement → the log ratio (the share of its bound, 1, for an absolute
+            requirement; negated for a lower bound) that the interval must lie below. Requirements of every run have
+            none.
         tolerated: metrics that only a limit of their kind bounds: they must not be shown to exceed it.
         earlier: number of earlier verifications of the same setting on the same build.
     """
@@ -108,7 +109,7 @@ def decide(
 
     Args:
         logs: objective or text of a requirement → the values that its interval is of, one for each block or run: log
-            ratios, or values of an absolute requirement (`_bounded_values`).
+            ratios, or shares of the bound of an absolute requirement (`_bounded_values`).
         bounds: thresholds on these values (`thresholds`, `Requirement.upper_bound`).
         look: number of the look, from 1.
         earlier: number of earlier verifications of the same setting on the same build.
@@ -378,7 +379,8 @@ def _by_block(runs: Sequence[StoredRun], choice: int, metric: str) -> list[float
 def _bounded_values(required: Requirement, runs: Sequence[StoredRun], choice: int) -> list[float]:
     """The values that a requirement bounds from above, negated for a lower bound.
 
-    They are log ratios to the default, or values of the worst input: a value of 0 has no logarithm.
+    They are log ratios to the default, or values of the worst input as shares of the bound: a value of 0 has no
+    logarithm.
     """
     sign = -1 if required.at_least else 1
     if required.relative:
@@ -387,7 +389,7 @@ def _bounded_values(required: Requirement, runs: Sequence[StoredRun], choice: in
     for run in runs:
         value = run.metrics.get(required.metric) if run.config == choice else None
         if value is not None:
-            values.setdefault(run.input, []).append(sign * value)
+            values.setdefault(run.input, []).append(sign * value / required.bound)
     return max(values.values(), key=fmean, default=[])
 
 

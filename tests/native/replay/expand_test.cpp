@@ -140,8 +140,8 @@ TEST_F(Expand, ABlockIsTouchedInSteps) {
   ReplayModel model(path_, 1);
   EXPECT_EQ(model.run(), "");
   EXPECT_EQ(model.calls, 2U);
-  const std::vector<std::pair<std::uint64_t, std::uint64_t>> steps = {{4096, 65536}, {65536, 1 << 19}};
-  EXPECT_EQ(model.steps, steps);
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> fills = {{4096, 65536}, {65536, 1 << 19}};
+  EXPECT_EQ(model.fills, fills);
 }
 
 // Two threads allocate a block and free it, again and again. However many bytes they allocate in

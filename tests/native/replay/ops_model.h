@@ -85,7 +85,7 @@ class ReplayModel {
     std::uint64_t calls;
   };
   std::vector<Start> starts;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> steps;  // bytes touched before and after each
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> fills;  // bytes touched before and after each
   std::uint64_t calls = 0;
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
@@ -93,7 +93,7 @@ class ReplayModel {
   std::uint64_t clock_steps = 0;  // how often it was set
   std::uint64_t joins_before_last_call = 0;
   std::uint64_t sized_frees = 0;
-  unsigned first_call = kEnd;  // its operation
+  unsigned first_call = kNext;  // its operation; kNext: there is none
   const OpsHeader& header() const { return header_; }
 
  private:
@@ -176,18 +176,16 @@ class ReplayModel {
     }
     thread.parts = 0;
   }
-  void end(Thread& thread, bool ends) {
+  void end(Thread& thread) {
     leave(thread);
     thread.running = false;
     thread.ended = true;
     if (thread.entry.ends != 0) {
-      expect(ends, "a thread that ends does not");
       lane_busy_[thread.entry.lane] = false;
     }
   }
   void step(Thread& thread) {
     std::uint64_t upper = 0;
-    std::uint64_t touch_end = 0;
     bool shared = false;
     Word w = look(thread);
     if (op_of(w) == kEpoch && thread.parts > 0) {
@@ -197,7 +195,6 @@ class ReplayModel {
     while (op_of(w) >= kTouch && op_of(w) <= kShared && thread.at < kChunkWords) {
       upper = op_of(w) == kWide ? argument_of(w) << 32 : upper;
       shared = shared || op_of(w) == kShared;
-      touch_end = op_of(w) == kTouch ? number_of(w) : touch_end;
       thread.at++;
       w = look(thread);
     }
@@ -207,6 +204,10 @@ class ReplayModel {
     }
     switch (op_of(w)) {
       case kNext:
+        if (w == kStreamEnd) {
+          end(thread);
+          return;
+        }
         expect(argument_of(w) < header_.chunks && argument_of(w) > thread.chunk,
                "there is no such chunk, or it was");
         thread.chunk = argument_of(w);
@@ -231,24 +232,21 @@ class ReplayModel {
         clock = std::max(clock, thread.clock);
         clock_steps++;
         return;
-      case kEnd:
-        end(thread, argument_of(w) == 1);
-        return;
       default:
-        call(thread, w, shared, upper | argument_of(w), touch_end);
+        call(thread, w, shared, upper | argument_of(w));
     }
   }
-  void call(Thread& thread, Word w, bool shared, std::uint64_t size, std::uint64_t touch_end) {
+  void call(Thread& thread, Word w, bool shared, std::uint64_t size) {
     const std::uint64_t number = slot_of(w);
     if (!expect(number < (shared ? shared_.size() : lanes_[thread.entry.lane]), "there is no such slot")) {
       return;
     }
     Slot& slot = shared ? shared_[number] : own_[{thread.entry.lane, number}];
-    if (op_of(w) == kUsable && argument_of(w) == 1) {  // touches more of a block; no call
-      expect(slot.full && touch_end > look(thread) && touch_end <= slot.size,
+    if (op_of(w) == kFill) {
+      expect(slot.full && look(thread, 1) > look(thread) && look(thread, 1) <= slot.size,
              "a step touches no more bytes of its block");
-      steps.emplace_back(look(thread), touch_end);
-      thread.at++;
+      fills.emplace_back(look(thread), look(thread, 1));
+      thread.at += 2;
       slot.turn++;
       return;
     }
