@@ -51,10 +51,11 @@ def test_the_malloc_of_a_preloaded_library_is_named(name: str) -> None:
     assert found.evidence.startswith("library /")
 
 
-def test_a_malloc_that_only_a_library_uses_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["", "void *malloc(unsigned long n) { return n ? 0 : duck_je_text; }"])
+def test_a_malloc_that_only_a_library_uses_is_named(code: str, tmp_path: Path) -> None:
     source, library = tmp_path / "duck.c", tmp_path / "_duck.so"
-    source.write_text('const char duck_je_text[] = "<jemalloc>: Error in munmap(): %s"; void duck(void) {}')
-    subprocess.run([needs.command("gcc"), "-shared", "-fPIC", "-o", library, source], check=True)
+    source.write_text(f'char duck_je_text[] = "<jemalloc>: Error in munmap(): %s"; {code}')
+    subprocess.run([needs.command("gcc"), "-shared", "-fPIC", "-fno-builtin", "-o", library, source], check=True)
     load = f"import ctypes, sys; ctypes.CDLL({str(library)!r}); print('x', flush=True); sys.stdin.read()"
     with waiting(sys.executable, "-c", load) as pid:
         found = which_malloc(pid)

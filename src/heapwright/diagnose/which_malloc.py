@@ -34,7 +34,8 @@ class WhichMalloc(NamedTuple):
         name: 'glibc 2.36', 'jemalloc', 'musl' …, or 'unknown'.
         evidence: the file or text that tells it; empty if it is unknown.
         certain: whether the dynamic linker must take it. If not, the program may carry it without using it.
-        private: libraries with a malloc that only they use, under other names: '_duckdb.so (jemalloc)'.
+        private: libraries with another malloc, which only its own functions reach: '_duckdb.so (jemalloc)', or jemalloc
+            itself behind a preloaded malloc, in a program that calls its mallocx.
     """
 
     name: str
@@ -50,12 +51,13 @@ def which_malloc(pid: int) -> WhichMalloc:
     program = files.get(program_path) or read_mapped(Path(f"/proc/{pid}/exe"))
     if program is None:
         return WhichMalloc("unknown")
-    private = (
+    chosen = _served_by(pid, program, program_path, files)
+    private = {
         f"{Path(path).name} ({file.family})"
         for path, file in files.items()
-        if path != program_path and file.family and not (file.defines_malloc or file.carries_unused)
-    )
-    return _served_by(pid, program, program_path, files)._replace(private=tuple(sorted(set(private))))
+        if path != program_path and file.family and not file.carries_unused and path not in chosen.evidence
+    }
+    return chosen._replace(private=tuple(sorted(private)))
 
 
 def _served_by(pid: int, program: MappedFile, program_path: str, files: dict[str, MappedFile]) -> WhichMalloc:
