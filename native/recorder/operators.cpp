@@ -45,7 +45,7 @@ struct Definition {
       symbol = handle == nullptr ? nullptr : dlsym(handle, name);
     }
   }
-  dlerror();
+  forget_dl_error();
   Dl_info from{};
   if (symbol == nullptr || dladdr(symbol, &from) == 0 || from.dli_fname == nullptr) {
     fail_without_runtime();

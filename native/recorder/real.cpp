@@ -78,6 +78,14 @@ Real real = {.malloc = first_malloc,
 
 bool real_is_found() { return found.load(std::memory_order_acquire) == 2; }
 
+void forget_dl_error() {
+  if (gnu_get_libc_version == nullptr) {
+    dlerror();  // musl's takes no lock
+  } else {
+    (void)dlsym(RTLD_DEFAULT, "malloc");  // in glibc a search that succeeds clears the error
+  }
+}
+
 void find_real() {
   int none = 0;
   if (!found.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
@@ -115,7 +123,7 @@ void find_real() {
     find(them.free_sized, "free_sized");
     find(them.free_aligned_sized, "free_aligned_sized");
   }
-  dlerror();  // the program must not see an error of the calls above
+  forget_dl_error();
   Dl_info library{};
   if (dladdr(reinterpret_cast<void*>(them.malloc), &library) != 0 && library.dli_fname != nullptr) {
     char name[64];

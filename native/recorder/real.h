@@ -37,6 +37,11 @@ extern Real real;
 void find_real();
 // Whether find_real() is done.
 bool real_is_found();
+// Clears the error of a failed dlsym or dlopen, which the program must not see. The recorder calls
+// this instead of dlerror, which in glibc takes the lock of setlocale to translate the error. A
+// program whose first allocation is in newlocale holds this lock: dlerror would release it, and the
+// program would hang in the next freelocale.
+void forget_dl_error();
 
 // The bootstrap pool: dlsym may allocate while it looks for the real malloc, and gets memory from
 // here, which is never given back.

@@ -174,6 +174,24 @@ def test_buffers_that_a_collector_has_not_freed_yet_count_as_live() -> None:
     assert advise(held._replace(managed="go")).sentence == plain
 
 
+def test_a_library_with_a_malloc_of_its_own_is_named() -> None:
+    """As DuckDB's, which has jemalloc under other names: its free memory is not the program's."""
+    duck = SERVICE._replace(managed_resident=round(FREE_SHARE * WHOLE), private_mallocs=("_duckdb.so (jemalloc)",))
+    found = advise(duck)
+    assert found.kind == "unknown"
+    assert found.sentence == (
+        "Of 1000.0 MiB resident, 100.0 MiB is outside of the program's malloc, and a library has a malloc of its own:"
+        " _duckdb.so (jemalloc). How much of this memory is free does not show from outside, and no preloaded malloc"
+        " serves that library; start with the library's own settings and figures: _duckdb.so (jemalloc)"
+    )
+    assert found.steps == ("the library's own settings and figures: _duckdb.so (jemalloc)",)
+    assert advise(duck._replace(managed_resident=duck.managed_resident - 1)).kind == "program"
+    free = advise(duck._replace(free=100 * MIB))
+    assert free.kind == "free"
+    assert free.steps[-1] == found.steps[0]
+    assert advise(duck._replace(managed="v8")).kind == "program"
+
+
 def test_most_memory_in_mappings_of_an_unknown_owner_is_not_mallocs() -> None:
     """As in SBCL and GHC."""
     lisp = SERVICE._replace(managed_resident=500 * MIB)

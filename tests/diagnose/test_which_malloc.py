@@ -51,6 +51,20 @@ def test_the_malloc_of_a_preloaded_library_is_named(name: str) -> None:
     assert found.evidence.startswith("library /")
 
 
+@pytest.mark.parametrize("code", ["", "void *malloc(unsigned long n) { return n ? 0 : duck_je_text; }"])
+def test_a_malloc_that_only_a_library_uses_is_named(code: str, tmp_path: Path) -> None:
+    source, library = tmp_path / "duck.c", tmp_path / "_duck.so"
+    source.write_text(f'char duck_je_text[] = "<jemalloc>: Error in munmap(): %s"; {code}')
+    subprocess.run([needs.command("gcc"), "-shared", "-fPIC", "-fno-builtin", "-o", library, source], check=True)
+    load = f"import ctypes, sys; ctypes.CDLL({str(library)!r}); print('x', flush=True); sys.stdin.read()"
+    with waiting(sys.executable, "-c", load) as pid:
+        found = which_malloc(pid)
+    assert found.name.startswith("glibc")
+    assert found.private == ("_duck.so (jemalloc)",)
+    with waiting("cat") as pid:
+        assert which_malloc(pid).private == ()
+
+
 def test_the_advice_keeps_the_settings_of_the_process() -> None:
     from heapwright.diagnose.diagnosis import diagnose, sum_processes
 

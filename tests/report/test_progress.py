@@ -97,11 +97,15 @@ def test_a_first_run_without_an_end_is_told(
         plain.phase("calibrate", 6)
         assert [wait.seconds for wait in waits] == [30]
         waits[0].function(*waits[0].arguments)
-        assert "heapwright: no run has ended in 30 s." in capsys.readouterr().err
+        assert "describe it in a workload file with a [server] table" in capsys.readouterr().err
         plain.ran(fresh=True)
         assert not waits, "the command ends by itself"
         plain.phase("calibrate", 6)
         assert not waits
+    with PlainProgress(serves=True) as plain:
+        plain.phase("calibrate", 6)
+        waits[0].function(*waits[0].arguments)
+        assert "30 s: it lasts until the load has ended and the server has stopped" in capsys.readouterr().err
 
 
 def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(

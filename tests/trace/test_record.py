@@ -368,3 +368,11 @@ def test_a_forked_child_in_another_root_says_that_it_is_not_recorded(tmp_path: P
         )
         assert done.returncode == 0
         assert done.stderr.decode().count("nothing is recorded of this process: its file cannot be made") == 1
+
+
+def test_a_program_whose_first_allocation_is_in_newlocale_ends(program: Callable[..., Path], tmp_path: Path) -> None:
+    """newlocale allocates under a lock of the C library; a call of dlerror by the recorder would release it."""
+    first = program("first_in_newlocale", *PLAIN)
+    for options in ((), ("--sample", "8")):
+        done = heapwright_record("-q", "-o", "t.hwt", "--force", *options, "--", first, folder=tmp_path)
+        assert done.returncode == 0, done.stderr.decode()

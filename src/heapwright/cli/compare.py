@@ -177,7 +177,7 @@ def _compare(args: argparse.Namespace, workload: Workload, recorded: tuple[Recor
     options = replace(options, backend=backend, pss=needs_pss(metrics))
     base = workload.base_environment()
     with (
-        make_progress(quiet=args.quiet) as progress,
+        make_progress(args.quiet, workload.file.server is not None) as progress,
         open_machines(args, workload, allocators, progress) as machines,
     ):
         named = bool(args.allocators) or recorded is not None

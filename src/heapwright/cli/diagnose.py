@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from heapwright.diagnose.target import Target
 
 _MAX_IDS = 6  # in a line; the table has them all
+_SHARE_OF_LIMIT = 0.9  # of a cgroup's memory limit; from here on a warning names it
 _SHARE_OF_CHILDREN = 0.1  # child processes below this share of the resident memory need no warning
 
 _EPILOG = """\
@@ -89,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
     _show(args, whole, each, label)
     if not groups and not args.quiet:
         _warn_of_children(pids, whole)
+    if not args.quiet:
+        _warn_of_limit(pids)
     with contextlib.suppress(KeyboardInterrupt):
         while args.watch:
             time.sleep(args.watch)
@@ -130,6 +133,24 @@ def _warn_of_children(pids: list[int], whole: Diagnosis) -> None:
     else:
         how = "name their systemd unit or container, or give all ids"
     warn(f"{count} {verb} {show_bytes(sum(sizes.values()))}, which is not counted; with them: {how}")
+
+
+def _warn_of_limit(pids: list[int]) -> None:
+    """Warn of the memory cgroup of these processes that is nearest to its limit, if it is near."""
+    from heapwright.diagnose.limit import memory_limit
+
+    cgroups: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it may have ended
+            cgroups.add(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
+    mountinfo = Path("/proc/self/mountinfo").read_text(errors="replace")
+    limits = [limit for text in cgroups if (limit := memory_limit(text, mountinfo)) is not None]
+    found = max(limits, key=lambda limit: limit.share, default=None)
+    if found is not None and found.share >= _SHARE_OF_LIMIT:
+        warn(
+            f"the memory cgroup {found.cgroup} has {show_bytes(found.used)} of at most {show_bytes(found.limit)}"
+            f" ({100 * found.share:.0f}%), without inactive page cache: at its limit the kernel ends a process"
+        )
 
 
 def _members(groups: list[str]) -> set[int]:

@@ -247,7 +247,7 @@ def _sweep(args: argparse.Namespace, workload: Workload) -> int:
         from heapwright.report.progress import make_progress
 
         try:
-            with make_progress(quiet=args.quiet) as progress:
+            with make_progress(args.quiet, workload.file.server is not None) as progress:
                 progress.note(f"study: {path}")
                 with open_machines(args, workload, [allocator], progress, store) as machines:
                     session = Session(store, workload, [allocator], options, progress, machines)

@@ -335,7 +335,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     args.stdin_needed = True
     with store:
         try:
-            with make_progress(quiet=args.quiet) as progress:
+            with make_progress(args.quiet, workload.file.server is not None) as progress:
                 progress.note(f"study: {path}")
                 if recorded is not None:
                     from heapwright.trace.replay import effort

@@ -57,6 +57,7 @@ class AdviceFigures(NamedTuple):
         settings: the processes' values of the variables that hold several settings; None where they differ.
         jemalloc_variable: the variable that their jemalloc reads.
         linked_in: the malloc of ours that is linked into all of the programs, or empty.
+        private_mallocs: libraries with a malloc that only they use: '_duckdb.so (jemalloc)'.
     """
 
     allocator: str
@@ -84,6 +85,7 @@ class AdviceFigures(NamedTuple):
     settings: Mapping[str, str | None] = MappingProxyType({})
     jemalloc_variable: str = "MALLOC_CONF"
     linked_in: str = ""
+    private_mallocs: tuple[str, ...] = ()
 
 
 class Advice(NamedTuple):
@@ -185,6 +187,15 @@ def advise(found: AdviceFigures) -> Advice:
             " (PYTHONMALLOC=malloc)",
             (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
         )
+    if _has_private(found):
+        step = _private_step(found)
+        return Advice(
+            "unknown",
+            f"{of}, {show_bytes(found.managed_resident)} is outside of the program's malloc, and a library has a"
+            f" malloc of its own: {', '.join(found.private_mallocs)}. How much of this memory is free does not show"
+            f" from outside, and no preloaded malloc serves that library; start with {step}",
+            (step,),
+        )
     if outside_most:
         return Advice(
             "program",
@@ -254,7 +265,20 @@ def _free_steps(found: AdviceFigures) -> list[str]:
     steps.append(_tune(found))
     if found.unread >= FREE_SHARE * found.resident:
         steps += _how_to_ask(found)
+    if _has_private(found):
+        steps.append(_private_step(found))
     return steps
+
+
+def _has_private(found: AdviceFigures) -> bool:
+    """Whether a malloc that only a library uses may hold much memory, as far as no runtime accounts for it."""
+    much = found.managed_resident >= FREE_SHARE * found.resident
+    return bool(found.private_mallocs) and much and found.known and not found.managed
+
+
+def _private_step(found: AdviceFigures) -> str:
+    """Return the step for a malloc that only a library uses."""
+    return f"the library's own settings and figures: {', '.join(found.private_mallocs)}"
 
 
 def _smaller_caches(found: AdviceFigures) -> str:

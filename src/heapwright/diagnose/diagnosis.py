@@ -110,6 +110,7 @@ def diagnose(pid: int) -> Diagnosis:
         managed=_managed(pid, found["executable"]),
         own_figures=own_figures(found["command"] or []),
         linked_in=malloc.name if malloc.evidence == f"heap descriptor in {found['executable']}" else "",
+        private_mallocs=malloc.private,
         **_settings(pid, malloc.name, found["executable"]),
     )
     advice = advise(figures)
@@ -145,6 +146,7 @@ def sum_processes(found: Sequence[Diagnosis]) -> Diagnosis:
         unread_mallocs=", ".join(sorted({one.figures.unread_mallocs for one in found} - {""})),
         own_figures=own_figures.pop() if len(own_figures) == 1 else "",
         linked_in=", ".join(sorted(mallocs)) if all(one.figures.linked_in for one in found) else "",
+        private_mallocs=tuple(sorted({name for one in found for name in one.figures.private_mallocs})),
         private=sums["resident"] - sums["files"],
         **{**sums, "managed_resident": managed_resident},
     )
@@ -339,13 +341,15 @@ def _read(pid: int) -> dict[str, Any]:
 def _malloc(pid: int, raw: dict[str, Any]) -> WhichMalloc:
     """Return which malloc it is; the heap of exgen or reaper that was found decides, then the files."""
     own = raw.get("own")
-    if own is not None:
-        return WhichMalloc(own["allocator"], own.get("evidence") or "a heap with heapwright's descriptor")
     found = which_malloc(pid)
+    if own is not None:
+        evidence = own.get("evidence") or "a heap with heapwright's descriptor"
+        return WhichMalloc(own["allocator"], evidence, private=found.private)
     glibc = raw.get("glibc")
     private = raw["parts"]["heap"] + raw["parts"]["other"]
     if not found.certain and glibc is not None and _of(glibc, "resident_bytes") >= private / 2:
-        return WhichMalloc("glibc", f"most private memory is in glibc's heap, though there are {found.evidence}")
+        evidence = f"most private memory is in glibc's heap, though there are {found.evidence}"
+        return WhichMalloc("glibc", evidence, private=found.private)
     return found
 
 

@@ -34,11 +34,14 @@ class WhichMalloc(NamedTuple):
         name: 'glibc 2.36', 'jemalloc', 'musl' …, or 'unknown'.
         evidence: the file or text that tells it; empty if it is unknown.
         certain: whether the dynamic linker must take it. If not, the program may carry it without using it.
+        private: libraries with another malloc, which only its own functions reach: '_duckdb.so (jemalloc)', or jemalloc
+            itself behind a preloaded malloc, in a program that calls its mallocx.
     """
 
     name: str
     evidence: str = ""
     certain: bool = True
+    private: tuple[str, ...] = ()
 
 
 def which_malloc(pid: int) -> WhichMalloc:
@@ -48,6 +51,24 @@ def which_malloc(pid: int) -> WhichMalloc:
     program = files.get(program_path) or read_mapped(Path(f"/proc/{pid}/exe"))
     if program is None:
         return WhichMalloc("unknown")
+    chosen = _served_by(pid, program, program_path, files)
+    private = {
+        f"{Path(path).name} ({file.family})"
+        for path, file in files.items()
+        if path != program_path and file.family and not file.carries_unused and path not in chosen.evidence
+    }
+    return chosen._replace(private=tuple(sorted(private)))
+
+
+def _served_by(pid: int, program: MappedFile, program_path: str, files: dict[str, MappedFile]) -> WhichMalloc:
+    """Return the malloc that the dynamic linker takes for a process.
+
+    Args:
+        pid: its process id.
+        program: the file that it runs.
+        program_path: the path of that file.
+        files: all files that it maps executable, by their paths.
+    """
     if program.defines_malloc:
         return WhichMalloc(program.family or "unknown", f"malloc is defined in the program {program_path}")
     for path in _search_order(pid, program, files):

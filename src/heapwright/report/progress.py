@@ -55,11 +55,12 @@ _TITLES = {
 }
 
 
+_NO_RUN = f"no run has ended in {_WAIT_S:.0f} s"
 _WAITING = (
-    f"no run has ended in {_WAIT_S:.0f} s. If the command never ends by itself, as a server does not, or leaves a"
-    " process running, press Ctrl-C, and describe it in a workload file with a [server] table (docs/workload.md)."
-    " --timeout limits a run"
+    f"{_NO_RUN}. If the command never ends by itself, as a server does not, or leaves a process running, press Ctrl-C,"
+    " and describe it in a workload file with a [server] table (docs/workload.md). --timeout limits a run"
 )
+_WAITING_FOR_SERVER = f"{_NO_RUN}: it lasts until the load has ended and the server has stopped. --timeout limits a run"
 
 
 def title(phase: str) -> str:
@@ -153,9 +154,14 @@ class ParetoFront:
 
 
 class PlainProgress(SilentProgress):
-    """Prints lines for logs: one at the end of each phase and before each note, and one every ten seconds."""
+    """Prints lines for logs: one at the end of each phase and before each note, and one every ten seconds.
 
-    def __init__(self) -> None:
+    Args:
+        serves: whether the runs are those of a server with its load.
+    """
+
+    def __init__(self, serves: bool = False) -> None:
+        self._serves = serves
         self._title = ""
         self._done = self._stored = self._printed = 0  # runs; the last: when the line of the phase was printed
         self._total: int | None = None
@@ -174,7 +180,7 @@ class PlainProgress(SilentProgress):
         """End the phase before and begin this one; prints nothing yet."""
         self._end()
         if name in _FIRST and self._waiting is None:
-            self._waiting = threading.Timer(_WAIT_S, self._say, [_WAITING])
+            self._waiting = threading.Timer(_WAIT_S, self._say, [_WAITING_FOR_SERVER if self._serves else _WAITING])
             self._waiting.daemon = True
             self._waiting.start()
         self._title, self._total, self._done, self._stored, self._printed = title(name), runs, 0, 0, 0
@@ -258,8 +264,8 @@ class PlainProgress(SilentProgress):
 class LiveProgress(PlainProgress):
     """Shows a progress bar with the Pareto front below it on a terminal; the lines of `PlainProgress` scroll above."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, serves: bool = False) -> None:
+        super().__init__(serves)
         from rich.live import Live as Display
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
         from rich.table import Column
@@ -338,10 +344,15 @@ def _description_column() -> ProgressColumn:
     return Description()
 
 
-def make_progress(quiet: bool) -> SilentProgress:
-    """Return the display that fits stderr: none if quiet, live on a terminal, else plain lines."""
+def make_progress(quiet: bool, serves: bool = False) -> SilentProgress:
+    """Return the display that fits stderr: none if quiet, live on a terminal, else plain lines.
+
+    Args:
+        quiet: whether to show nothing.
+        serves: whether the runs are those of a server with its load.
+    """
     if quiet:
         return SilentProgress()
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return LiveProgress()
-    return PlainProgress()
+        return LiveProgress(serves)
+    return PlainProgress(serves)
