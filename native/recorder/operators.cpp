@@ -10,6 +10,8 @@
 #include <cstring>
 #include <new>
 
+#include "real.h"
+
 #if HEAPWRIGHT_SAMPLING
 #include "sample_calls.h"
 #else
@@ -45,7 +47,7 @@ struct Definition {
       symbol = handle == nullptr ? nullptr : dlsym(handle, name);
     }
   }
-  dlerror();
+  drop_dl_error();
   Dl_info from{};
   if (symbol == nullptr || dladdr(symbol, &from) == 0 || from.dli_fname == nullptr) {
     fail_without_runtime();

@@ -78,6 +78,11 @@ Real real = {.malloc = first_malloc,
 
 bool real_is_found() { return found.load(std::memory_order_acquire) == 2; }
 
+void drop_dl_error() {
+  (void)dlsym(RTLD_DEFAULT, "malloc");
+  dlerror();
+}
+
 void find_real() {
   int none = 0;
   if (!found.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
@@ -115,7 +120,7 @@ void find_real() {
     find(them.free_sized, "free_sized");
     find(them.free_aligned_sized, "free_aligned_sized");
   }
-  dlerror();  // the program must not see an error of the calls above
+  drop_dl_error();
   Dl_info library{};
   if (dladdr(reinterpret_cast<void*>(them.malloc), &library) != 0 && library.dli_fname != nullptr) {
     char name[64];

@@ -32,6 +32,10 @@ struct Real {
 
 extern Real real;
 
+// Drops the error of a failed dlsym or dlopen: the program must not find it. glibc's dlerror would
+// translate the message under the lock of gettext, and the process's first malloc may come from a
+// function that holds this lock (bindtextdomain). A search that succeeds drops the message first.
+void drop_dl_error();
 // Finds all real functions and configures the recording. If another thread is doing so already,
 // waits until it is done.
 void find_real();
