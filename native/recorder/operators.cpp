@@ -10,6 +10,8 @@
 #include <cstring>
 #include <new>
 
+#include "real.h"
+
 #if HEAPWRIGHT_SAMPLING
 #include "sample_calls.h"
 #else

@@ -65,6 +65,15 @@ def test_a_short_budget_is_for_the_search_before_settings_are_dropped() -> None:
     assert "1 run to" in make_plan({"minify": StageNeed(1, 1, 1.0, 1.0)}, 1.0, math.inf, math.inf).sentence()
 
 
+@pytest.mark.parametrize(("left_runs", "proof"), [(19.0, False), (25.0, True)])
+def test_a_proof_needs_time_to_find_a_candidate(left_runs: float, proof: bool) -> None:
+    """19 runs hold a confirmation but not the comparison of allocators before it: replays find more."""
+    needs = needs_from("allocators", Options(), 1, 1, 11, True, left_runs=left_runs)
+    plan = make_plan(needs, 1.0, left_runs, 24.0)
+    assert needs["confirm"].min_runs <= left_runs
+    assert (plan.proof, plan.predicts) == (proof, True)
+
+
 def test_a_row_of_usual_advice_does_not_take_the_runs_of_the_search() -> None:
     """32 runs hold a pick and a row beside it, or a pick and a search."""
     needs = needs_from("allocators", Options(), 1, 1, 7, True, left_runs=32.0)

@@ -209,6 +209,12 @@ def test_a_library_brings_the_runtime_of_cpp(cases: Path, program: Callable[...,
     assert only(recorded(tmp_path, cases, "library", library)).calls() == once * 2
 
 
+def test_the_first_malloc_may_come_from_gettext(cases: Path, tmp_path: Path) -> None:
+    # The search for optional functions fails there. dlerror translates its message under gettext's lock.
+    done = heapwright_record("-q", "-o", "t.hwt", "--", str(cases), "translated", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"/elsewhere\n")
+
+
 def test_before_constructors_and_after_main(cases: Path, tmp_path: Path) -> None:
     assert only(recorded(tmp_path, cases, "early")).calls() == ["malloc 40001", "realloc 40001 40002", "free 40002"]
 

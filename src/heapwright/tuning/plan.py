@@ -1,8 +1,9 @@
 """Estimates from the time of a study's first run which stages the study will have and how long it will take.
 
-    the budget holds a confirmation     the plan names its stages, their runs and the total time
-    it does not                         nothing can be proven: the study searches on replays and reports their
-                                        prediction, or ends at once if a recording does not fit either
+    the budget holds a confirmation, and    the plan names its stages, their runs and the total time
+    the first screening before it
+    it does not                             nothing can be proven: the study searches on replays and reports their
+                                            prediction, or ends at once if a recording does not fit either
 
 The estimate of a stage is the time that the stage usually uses, or its share of the time budget if that is less. Each
 stage begins with a new estimate, based on the cost of a run by then.
@@ -54,8 +55,8 @@ class StudyEstimate:
         run_s: seconds that one run of the program takes.
         stages: seconds by stage, for the stages to come.
         budget_s: seconds of the time budget; infinite if there is none.
-        proof: whether a confirmation fits.
-        predicts: whether a search on replays fits and is possible, if no confirmation fits.
+        proof: whether a confirmation and the first screening fit.
+        predicts: whether a search on replays fits and is possible, if no proof fits.
         enough_s: a time budget with which a proof fits, in seconds.
         whole_s: seconds for a whole run at the end of a study of prefixes.
         prefix: the prefix in words; empty for whole runs.
@@ -128,12 +129,15 @@ def make_plan(
     usual = {name: needs[name].usual * run_s for name in order}
     allotted = allot(left_s, run_s, needs) if math.isfinite(left_s) else usual
     min_total_s = sum(need.min_runs for name, need in needs.items() if name != Phase.MINIFY) * run_s
-    confirm = needs[Phase.CONFIRM].min_runs * run_s if Phase.CONFIRM in needs else 0.0
+    # The more important screening is served before the search. If it gets less than its minimum, the search gets
+    # nothing, and the confirmation compares only the usual advice.
+    confirm = needs[Phase.CONFIRM].min_runs if Phase.CONFIRM in needs else 0.0
+    screening = next((n.min_runs for name, n in needs.items() if name in (Phase.ALLOCATORS, Phase.RUNTIMES)), 0.0)
     return StudyEstimate(
         run_s,
         {name: min(usual[name], allotted[name]) for name in order},
         budget_s,
-        proof=confirm <= left_s,
+        proof=(confirm + screening) * run_s <= left_s,
         predicts=(_RECORDING + _MIN_REPLAYS) * run_s <= left_s,
         enough_s=_next_budget((budget_s - left_s if math.isfinite(left_s) else 0.0) + 1.5 * min_total_s),
         whole_s=whole_s,
