@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<Event> events = fuzz::imagine(in);
   const std::string path = fuzz::scratch() + "/events";
   std::string error;
-  const auto writer = trace::PackedWriter::create(path, {}, error, 1, block);
+  const auto writer = trace::PackedWriter::create(path, fuzz::imagined_header(), error, 1, block);
   PROMISE(writer != nullptr);
   for (const Event& event : events) {
     PROMISE(writer->add(event));

@@ -9,14 +9,18 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+// A harness may have this function, which judges the inputs of whole folders together.
+extern "C" [[gnu::weak]] bool heapwright_corpus_is_complete();
 
 int main(int argc, char** argv) {
   std::vector<std::filesystem::path> files;
+  bool whole = false;
   for (int i = 1; i < argc; ++i) {
     if (!std::filesystem::is_directory(argv[i])) {
       files.emplace_back(argv[i]);
       continue;
     }
+    whole = true;
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
       files.push_back(entry.path());
     }
@@ -33,5 +37,5 @@ int main(int argc, char** argv) {
     (void)LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   }
   (void)std::printf("%zu inputs\n", files.size());
-  return 0;
+  return !whole || heapwright_corpus_is_complete == nullptr || heapwright_corpus_is_complete() ? 0 : 1;
 }

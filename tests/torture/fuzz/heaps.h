@@ -94,6 +94,8 @@ class Heaps {
   }
 
  private:
+  static constexpr std::size_t kMaxLeftBytes = std::size_t{2} << 20U;  // as in thread_heaps.h
+
   struct Live {
     std::size_t usable;
     unsigned char fill;
@@ -162,7 +164,8 @@ class Heaps {
     take_out(one);
     Fault fault{};
     const auto freed = alone() ? heap.free_single_threaded(block) : heap.free(block);
-    PROMISE(heap.finish_free(freed, block, fault));
+    PROMISE(freed == FreeResult::kDone || heap.finish_free_fast(freed, block) ||
+            heap.finish_free(freed, block, fault));
   }
   void resize(typename Blocks::iterator one, std::size_t bytes, Heap<C>& heap) {
     const auto [block, live] = *one;
@@ -185,11 +188,21 @@ class Heaps {
     take(bytes, heap);
     give(one, heap);
   }
-  void take(std::size_t bytes, Heap<C>& heap) {
+  // The paths of malloc that entry/library.h tries before the slow one.
+  static void* take_freed(std::size_t bytes, Heap<C>& heap) {
     void* const block = heap.allocate(bytes);
+    return block != nullptr             ? block
+           : bytes > kLargestClassBytes ? heap.allocate_freed_span(bytes)
+                                        : heap.allocate_class_from_list(bytes);
+  }
+  void take(std::size_t bytes, Heap<C>& heap) {
+    void* const block = take_freed(bytes, heap);
     add(block != nullptr ? block : heap.allocate_slow(bytes), bytes, 1, heap);
   }
   void take_zeroed(std::size_t bytes, Heap<C>& heap) {
+    if (void* const freed = take_freed(bytes, heap); freed != nullptr) {
+      return add(freed, bytes, 1, heap);
+    }
     void* const block = heap.allocate_slow(bytes);
     if (block != nullptr && heap.is_zero(block)) {
       PROMISE(holds(static_cast<unsigned char*>(block), std::min<std::size_t>(bytes, 100'000), 0));
@@ -275,9 +288,9 @@ class Heaps {
           ++count_;
         }
         return;
-      case 25:  // the thread ends; the next thread gets its heap
+      case 25:  // the thread ends, and perhaps leaves its lists; the next thread gets its heap
         if (!alone()) {
-          heap.on_thread_exit();
+          heap.on_thread_exit(in.byte() % 2 != 0 && heap.bytes_to_leave() <= kMaxLeftBytes);
         }
         return;
       case 26:
@@ -317,7 +330,7 @@ class Heaps {
 
   Pool pool_;
   std::array<std::unique_ptr<Heap<C>>, 4> heaps_;
-  std::unique_ptr<Heap<C>> before_threads_;  // full superblocks still name it, as in a process
+  std::unique_ptr<Heap<C>> before_threads_;        // full superblocks still name it, as in a process
   std::array<std::unique_ptr<Heap<C>>, 64> left_;  // heaps of threads that a fork left behind
   std::size_t count_ = 1;
   std::size_t lost_ = 0;

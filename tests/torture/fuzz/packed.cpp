@@ -2,6 +2,7 @@
 // trace terminates.
 #include "trace/packed.h"
 
+#include "judge.h"
 #include "model/fit.h"
 #include "model/model_json.h"
 #include "model/statistics.h"
@@ -14,12 +15,15 @@ namespace {
 
 using namespace heapwright;
 
+fuzz::SeenKinds seen;
+
 // Counts the events, and checks threads and object numbers. A reader of packed traces does not
 // promise that a freed or resized object is alive, and no tool relies on that.
 std::uint64_t count(trace::EventSource& source) {
   std::uint64_t events = 0;
   std::uint64_t made = 0;
   for (trace::Event event; source.next(event); ++events) {
+    seen.add(event.kind);
     PROMISE(event.thread <= events + trace::kThreadsAhead);
     if (is_allocation(event.kind)) {
       PROMISE(event.object == made);
@@ -31,6 +35,8 @@ std::uint64_t count(trace::EventSource& source) {
 }
 
 }  // namespace
+
+extern "C" bool heapwright_corpus_is_complete() { return seen.is_complete(); }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const fuzz::MemoryFile file(fuzz::mended({reinterpret_cast<const char*>(data), size}));

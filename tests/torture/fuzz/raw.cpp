@@ -7,6 +7,12 @@
 
 using namespace heapwright;
 
+namespace {
+fuzz::SeenKinds seen;
+}
+
+extern "C" bool heapwright_corpus_is_complete() { return seen.is_complete(); }
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const fuzz::MemoryFile file(fuzz::unfold({data, size}));
   std::string error;
@@ -19,6 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto writer = trace::PackedWriter::create(fuzz::scratch() + "/packed", source->header(), error, 1);
   PROMISE(writer != nullptr);
   for (const trace::Event& event : events) {
+    seen.add(event.kind);
     PROMISE(writer->add(event));
   }
   return 0;

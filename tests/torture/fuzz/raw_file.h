@@ -2,7 +2,9 @@
 // them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -12,22 +14,30 @@
 namespace heapwright::fuzz {
 
 // Makes a raw file of an input. Header and blocks have 64 KiB each, mostly zeroes, so an input
-// holds only their first bytes:
-//   the length of the header's part (2 bytes) and that part, then for each block a length (2 bytes) and its part
+// holds only the parts that are not zero, each behind its length (2 bytes):
+//   the header from its beginning, from its table of phases, and from its fields of a sample;
+//   then for each block its first bytes
+// The last block is cut off behind its part, unless an empty part follows.
 inline std::string unfold(Input in) {
   std::string file;
-  while (!in.empty()) {
-    const std::size_t length = in.number<std::uint16_t>();
-    const std::size_t begin = file.size();
-    for (std::size_t i = 0; i < length && !in.empty(); ++i) {
-      file.push_back(static_cast<char>(in.byte()));
+  const auto put_part = [&](std::size_t at) {
+    std::string part(in.number<std::uint16_t>(), '\0');
+    for (std::size_t i = 0; i < part.size() && !in.empty(); ++i) {
+      part[i] = static_cast<char>(in.byte());
     }
+    file.resize(std::max(file.size(), at + part.size()));
+    file.replace(at, part.size(), part);
+  };
+  for (const std::size_t at :
+       {std::size_t{0}, offsetof(raw::FileHeader, phase), offsetof(raw::FileHeader, sample)}) {
     if (!in.empty()) {
-      file.resize(begin + raw::kBlockBytes);
+      put_part(at);
     }
-    if (file.size() > 64 * raw::kBlockBytes) {
-      break;
-    }
+  }
+  for (std::size_t begin = raw::kBlockBytes; !in.empty() && begin <= 64 * raw::kBlockBytes;
+       begin += raw::kBlockBytes) {
+    file.resize(begin);
+    put_part(begin);
   }
   // Sets fields that a fuzzer cannot guess, or whose errors it would find again and again.
   const auto put = [&file](std::size_t at, auto value) {

@@ -61,7 +61,7 @@ void begin_window(std::vector<Event>& events, trace::Header& header) {
 }
 
 void sample_valid(fuzz::Input in) {
-  trace::Header header;
+  trace::Header header = fuzz::imagined_header();
   const bool window = in.byte() % 4 == 0;
   const std::uint64_t rate = 1 + in.byte();
   const std::uint64_t seed = in.byte();
