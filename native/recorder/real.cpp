@@ -82,7 +82,8 @@ void forget_dl_error() {
   if (gnu_get_libc_version == nullptr) {
     dlerror();  // musl's takes no lock
   } else {
-    (void)dlsym(RTLD_DEFAULT, "malloc");  // in glibc a search that succeeds clears the error
+    // In glibc a search that succeeds clears the error.
+    [[maybe_unused]] const void* const any = dlsym(RTLD_DEFAULT, "malloc");
   }
 }
 

@@ -100,7 +100,7 @@ class OwnedSuperblocks {
   bool purge_pages();
   // Purges the wholly free pages of a superblock that nobody uses (idle_memory.h). `now`:
   // milliseconds.
-  static void purge_if_still(Superblock* superblock, std::uint64_t now);
+  static bool purge_if_still(Superblock* superblock, std::uint64_t now);
   // Takes over all superblocks of another heap of this thread.
   HEAPWRIGHT_COLD void take_over(OwnedSuperblocks& other);
   // Called before the process gets a second thread: from then on, full superblocks have no owner.

@@ -172,10 +172,9 @@ struct Pool {
       if (std::exchange(depot->moves_seen_, moves) != moves) {
         depot->still_since_ms_ = now;
       } else if (const std::uint64_t still = now - depot->still_since_ms_;
-                 still >= still_ms && depot != &own) {
-        if (depot->takeable_bytes() >= (still < StillCursor::kStillMs ? min_bytes : 1)) {
-          return depot;
-        }
+                 still >= still_ms && depot != &own &&
+                 depot->takeable_bytes() >= (still < StillCursor::kStillMs ? min_bytes : 1)) {
+        return depot;
       }
       if (next_depot_ == nullptr) {
         break;

@@ -226,8 +226,10 @@ void Region::purge_unused(std::size_t bytes, std::uint64_t now, std::uint64_t wi
   const std::size_t unused = low_water_.unused(listed_dirty(), now, window_ms);
   const std::size_t keep = settings.keep_bytes / kSuperblockBytes;
   const bool drops_large = large.kept_bytes() / kSuperblockBytes > dirty_count_;  // see purge()
-  if (dirty_count_ > keep && !drops_large) {
-    purge(std::min({unused, bytes / kSuperblockBytes, dirty_count_ - keep}));
+  const std::size_t count =
+      std::min({unused, bytes / kSuperblockBytes, dirty_count_ - std::min(keep, dirty_count_)});
+  if (count != 0 && !drops_large) {  // purge() splits freed spans in any case
+    purge(count);
   }
 }
 

@@ -14,6 +14,8 @@ class StillCursor {
  public:
   // A superblock is still when its number of free blocks has hardly changed for so long.
   static constexpr std::uint32_t kStillMs = 2000;
+  // A look for free pages counts at least as so much purged memory.
+  static constexpr std::size_t kBytesOfLook = 32 * 1024;
 
   // How far a call may move the cursor, and how much it may purge.
   struct Step {
@@ -26,6 +28,9 @@ class StillCursor {
   Step begin(const Region& region) {
     const std::uint64_t now = region.settings.clock();
     moved_ms_ = moved_ms_ == 0 ? now : moved_ms_;
+    if (now < moved_ms_ + kMinMs) {
+      return {};
+    }
     const std::uint64_t passed = std::min(now - moved_ms_, kRoundMs);
     const std::size_t superblocks = region.used_superblocks() * passed / kRoundMs;
     if (superblocks == 0 || !region.may_purge()) {
@@ -34,6 +39,8 @@ class StillCursor {
     moved_ms_ = now;
     return {std::min(superblocks, kMaxSuperblocks), std::min(passed * kBytesPerMs, kMaxBytes), now};
   }
+  // A call has purged `bytes` too many: the next calls purge so much less. The caller holds the pool's lock.
+  void owe(std::size_t bytes) { moved_ms_ += bytes / kBytesPerMs; }
   // Returns the next superblock in use; nullptr: the end, then the next call begins anew. The caller
   // holds the pool's lock.
   Superblock* next(const Region& region) {
@@ -44,6 +51,7 @@ class StillCursor {
  private:
   static constexpr std::uint64_t kRoundMs = 2000;  // one round through all superblocks takes at least so long
   static constexpr std::size_t kBytesPerMs = 16 * 1024;
+  static constexpr std::uint64_t kMinMs = 16;  // between two calls that do something
   // Of one call: so that it takes a few milliseconds at most.
   static constexpr std::size_t kMaxSuperblocks = 1024;
   static constexpr std::size_t kMaxBytes = 4 * 1024 * 1024;
