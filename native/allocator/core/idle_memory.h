@@ -13,7 +13,9 @@
 //   - depots of other threads that have not moved a list, and lists of this thread of a class of which it
 //     has not moved one. Their blocks are scattered, so they keep many pages from becoming wholly free.
 //   - wholly free pages of superblocks that are three quarters free, and whose number of free blocks has
-//     hardly changed. A cursor (still_cursor.h) goes through the region's superblocks to find these.
+//     hardly changed. A cursor (still_cursor.h) goes through the region's superblocks to find these. Where
+//     memory may be in huge pages, page_purger.h alone decides: a few pages are not worth a huge page.
+// Thread caches and current superblocks of threads that sleep stay.
 //
 // Cost. If the program needs a purged page again, the page has cost about 2 µs: a part of a system call,
 // and a page fault. At most 4 pages are purged for each millisecond of run time, so this costs about 1% at
@@ -49,8 +51,9 @@ bool OwnedSuperblocks<C>::purge_if_still(Superblock* superblock, std::uint64_t n
     return false;
   }
   RemoteQueue& queue = RemoteQueue::of(superblock);
-  const bool purges = superblock->queued && owner->owns(superblock) && !superblock->current &&
-                      superblock->free_count >= superblock->carved / 4 * 3 &&
+  const bool purges = load_shared(superblock->queued) && owner->owns(superblock) && !superblock->current &&
+                      superblock->free_count * 4 >= superblock->carved * 3 &&
+                      !pool.region.may_be_huge(superblock) &&
                       queue.should_purge(superblock, now, StillCursor::kStillMs);
   if (purges) {
     owner->queues_.purger().purge(superblock);
@@ -65,6 +68,9 @@ bool OwnedSuperblocks<C>::purge_if_still(Superblock* superblock, std::uint64_t n
 template <Configuration C>
 void Heap<C>::purge_still_superblocks() {
   constexpr std::size_t kAtOnce = 4;  // then other threads get the lock
+  if (platform::Forking::keeps_locks()) {
+    return;
+  }
   StillCursor& cursor = pool_->still_cursor;
   Region& region = pool_->region;
   StillCursor::Step step;
@@ -85,7 +91,7 @@ void Heap<C>::purge_still_superblocks() {
       Superblock* const superblock = cursor.next(region);
       const std::size_t before = region.purged_bytes();
       if (superblock != nullptr && OwnedSuperblocks<C>::purge_if_still(superblock, step.now)) {
-        done += std::max(region.purged_bytes() - before, StillCursor::kBytesOfLook);
+        done += region.purged_bytes() - before + StillCursor::kBytesOfLook;
       }
     }
   }
@@ -104,7 +110,8 @@ void Heap<C>::return_still_lists() {
     return;
   }
   looked_at_lists_ms_ = now;
-  const bool has_much = owned_.purger().idle_bytes() > region().settings.keep_bytes / pool_->heaps();
+  const bool has_much =
+      depot_.bytes() + owned_.purger().idle_bytes() > region().settings.keep_bytes / pool_->heaps();
   for (std::size_t class_number = 1; class_number < Classes::kCount; ++class_number) {
     if (has_much && obtained_[class_number] == seen_obtained_[class_number]) {
       if (const BlockChain list = cache_.take_all(class_number); list.first != nullptr) {

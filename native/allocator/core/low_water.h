@@ -15,6 +15,12 @@ class LowWater {
     low_ = std::min(low_, count);
     unused_ = std::min(unused_, count);
   }
+  // `purged` free superblocks were purged, and `count` are left.
+  void after_purge(std::size_t purged, std::size_t count) {
+    low_ -= std::min(low_, purged);
+    unused_ -= std::min(unused_, purged);
+    after_fall(count);
+  }
   // Returns how many of `count` free superblocks were not needed in a window of at least `window_ms`,
   // which ended before `now` (milliseconds).
   std::size_t unused(std::size_t count, std::uint64_t now, std::uint64_t window_ms) {

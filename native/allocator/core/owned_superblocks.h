@@ -368,6 +368,9 @@ void OwnedSuperblocks<C>::release(Superblock* superblock) {
     FreeBits(superblock).clear();
   }
   wipe_superblocks<C>(*pool_, superblock, 1);
+  if (!pool_->threaded && pool_->still_cursor.has_moved()) {  // with threads, start_superblock() does it
+    RemoteQueue::of(superblock).forget_cursor();
+  }
   const Pool::Guard guard(*pool_);
   __atomic_store_n(&pool_->region.tag(memory_of(superblock)), 0, __ATOMIC_RELAXED);
   pool_->region.give(superblock, 1);

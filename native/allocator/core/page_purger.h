@@ -143,8 +143,13 @@ std::uint32_t PagePurger<C>::wholly_free_pages(const Superblock* superblock) con
       begin = next;
     }
   };
+  std::uint32_t count = 0;
   for (const Block* block = superblock->free; block != nullptr; block = next_of<C>(*pool_, block)) {
-    add(static_cast<std::size_t>(reinterpret_cast<const char*>(block) - memory));
+    const auto begin = static_cast<std::size_t>(reinterpret_cast<const char*>(block) - memory);
+    if (begin > kSuperblockBytes - superblock->size || ++count > superblock->free_count) {
+      return 0;  // the program has written to a free block
+    }
+    add(begin);
   }
   if (superblock->purged_pages != 0) {
     for (std::size_t i = 0, begin = superblock->first; i < superblock->carved;

@@ -155,13 +155,14 @@ struct Pool {
   void join(DepotRecord& depot) {
     if (depot.forks_ != forks + 1) {
       depot.forks_ = forks + 1;
+      depot.still_since_ms_ = region.settings.clock();
       depot.next_ = depots;
       __atomic_store_n(&depots, &depot, __ATOMIC_RELEASE);
     }
   }
   // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no
-  // list since a thread looked at it the last time, and for at least `still_ms`. For one that has been
-  // still as long as a still superblock, any memory to take is enough. Looks at a few depots, each time
+  // list since a thread looked at it the last time, and for at least `still_ms`. If that is not 0 and the
+  // depot has been still as long as a still superblock, any memory to take is enough. Looks at a few depots, each time
   // at others; nullptr: none of them fits. The caller holds the lock.
   DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes, std::uint64_t still_ms = 0) {
     const std::uint64_t now = region.settings.clock();
@@ -173,7 +174,8 @@ struct Pool {
         depot->still_since_ms_ = now;
       } else if (const std::uint64_t still = now - depot->still_since_ms_;
                  still >= still_ms && depot != &own &&
-                 depot->takeable_bytes() >= (still < StillCursor::kStillMs ? min_bytes : 1)) {
+                 depot->takeable_bytes() >=
+                     (still_ms == 0 || still < StillCursor::kStillMs ? min_bytes : 1)) {
         return depot;
       }
       if (next_depot_ == nullptr) {

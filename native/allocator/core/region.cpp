@@ -225,11 +225,14 @@ void Region::purge_above_allowance() {
 void Region::purge_unused(std::size_t bytes, std::uint64_t now, std::uint64_t window_ms) {
   const std::size_t unused = low_water_.unused(listed_dirty(), now, window_ms);
   const std::size_t keep = settings.keep_bytes / kSuperblockBytes;
-  const bool drops_large = large.kept_bytes() / kSuperblockBytes > dirty_count_;  // see purge()
-  const std::size_t count =
-      std::min({unused, bytes / kSuperblockBytes, dirty_count_ - std::min(keep, dirty_count_)});
-  if (count != 0 && !drops_large) {  // purge() splits freed spans in any case
-    purge(count);
+  std::size_t count = std::min(unused - std::min(keep, unused), bytes / kSuperblockBytes);
+  if (count != 0) {
+    forget_span_bounds();
+  }
+  while (count != 0 && dirty_.last != nullptr) {
+    const std::size_t before = dirty_count_;
+    purge_around(dirty_.last, count);
+    count -= before - dirty_count_;
   }
 }
 
@@ -306,15 +309,15 @@ std::size_t Region::allowance_at(std::size_t in_use) const {
   return std::max(settings.keep_bytes / kSuperblockBytes, in_use / 4);
 }
 
-// Purges a free superblock and, in the same call, its dirty neighbours.
-void Region::purge_around(Superblock* superblock) {
+// Purges a free superblock and, in the same call, its dirty neighbours: at most `most` in all.
+void Region::purge_around(Superblock* superblock, std::size_t most) {
   Chunk* const chunk = chunk_of(superblock);
   std::size_t from = index_in_chunk(superblock);
   std::size_t to = from + 1;
-  while ((chunk->dirty >> (from - 1) & 1U) != 0) {  // bit 0 is never set
+  while (to - from < most && (chunk->dirty >> (from - 1) & 1U) != 0) {  // bit 0 is never set
     --from;
   }
-  while (to < kSuperblocksInChunk && (chunk->dirty >> to & 1U) != 0) {
+  while (to - from < most && to < kSuperblocksInChunk && (chunk->dirty >> to & 1U) != 0) {
     ++to;
   }
   std::size_t purged = (to - from) * kSuperblockBytes;
@@ -326,6 +329,7 @@ void Region::purge_around(Superblock* superblock) {
   chunk->dirty &= ~mask;
   chunk->purged |= mask;
   dirty_count_ -= to - from;
+  low_water_.after_purge(to - from, listed_dirty());
   HugePages::before_purge(chunk, from, to);
   open_.update(chunk);
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);

@@ -217,6 +217,12 @@ class Region {
     const std::size_t may_lend = std::min(lent_count(), allowance_at(peak_in_use_) / 2);
     return held_count() == 0 || in_use() + lent_count() + wanted > peak_in_use_ + may_lend;
   }
+  // Whether a superblock in use may lie in a huge page that the allocator has asked for.
+  [[nodiscard]] bool may_be_huge(const Superblock* superblock) const {
+    const std::size_t half = index_in_chunk(superblock) / (kSuperblocksInChunk / 2);
+    return settings.huge_pages == platform::HugePageMode::kAlways ||
+           (chunk_of(superblock)->huge >> half & 1U) != 0;
+  }
   // Whether premature purges are few enough to purge more.
   [[nodiscard]] bool may_purge() const { return premature_.are_paid(settings.clock()); }
   // Tells a reader in another process where the region's fields are.
@@ -274,7 +280,7 @@ class Region {
   void make_free(Superblock* first, std::size_t count);
   HEAPWRIGHT_COLD void split_freed_spans();
   void purge(std::size_t count);  // so many superblocks of free memory, or all
-  void purge_around(Superblock* superblock);
+  void purge_around(Superblock* superblock, std::size_t most = SIZE_MAX);
 
   std::uintptr_t base_ = 0;
   std::size_t bytes_ = 0;       // of usable chunks

@@ -14,7 +14,7 @@ class StillCursor {
  public:
   // A superblock is still when its number of free blocks has hardly changed for so long.
   static constexpr std::uint32_t kStillMs = 2000;
-  // A look for free pages counts at least as so much purged memory.
+  // A look for free pages counts as so much purged memory.
   static constexpr std::size_t kBytesOfLook = 32 * 1024;
 
   // How far a call may move the cursor, and how much it may purge.
@@ -39,12 +39,14 @@ class StillCursor {
     moved_ms_ = now;
     return {std::min(superblocks, kMaxSuperblocks), std::min(passed * kBytesPerMs, kMaxBytes), now};
   }
+  [[nodiscard]] bool has_moved() const { return last_ != nullptr || rounds_ != 0; }
   // A call has purged `bytes` too many: the next calls purge so much less. The caller holds the pool's lock.
   void owe(std::size_t bytes) { moved_ms_ += bytes / kBytesPerMs; }
   // Returns the next superblock in use; nullptr: the end, then the next call begins anew. The caller
   // holds the pool's lock.
   Superblock* next(const Region& region) {
     last_ = region.next_used(last_);
+    rounds_ += last_ == nullptr ? 1 : 0;
     return last_;
   }
 
@@ -57,6 +59,7 @@ class StillCursor {
   static constexpr std::size_t kMaxBytes = 4 * 1024 * 1024;
 
   std::uint64_t moved_ms_ = 0;
+  std::size_t rounds_ = 0;  // ended
   // The chunk may have been unmapped, so only Region::next_used() uses this.
   Superblock* last_ = nullptr;
 };

@@ -114,6 +114,21 @@ TEST_F(IdleMemoryTest, MemoryThatIsNeededEachSecondStays) {
   give_all(live);
 }
 
+TEST_F(IdleMemoryTest, OnlyTheRestOfMemoryThatIsNeededReturns) {
+  const auto live = take_all(kCount, kBlock);
+  give_all(take_all(kCount / 4, kBlock));
+  heap.flush_cache();
+  for (int i = 0; i < 60; ++i) {
+    do_little(100);
+    give_all(take_all(kCount / 8, kBlock));
+    heap.flush_cache();
+  }
+  EXPECT_GT(region().purged_bytes, kMiB);
+  EXPECT_LT(region().purged_bytes, 6 * kMiB) << "4 of 8 MiB are needed again and again";
+  EXPECT_TRUE(pool.region.may_purge());
+  give_all(live);
+}
+
 TEST_F(IdleMemoryTest, NoMoreReturnsThanTheTimeAllows) {
   auto blocks = take_all(4 * kCount, kBlock);
   const auto left = free_most(blocks, [this](void* block) { give(block); });
@@ -213,6 +228,9 @@ TEST(LowWater, ItIsTheLowestOfTheLastWholeWindow) {
   EXPECT_EQ(low.unused(9, 8000, 2000), 4U) << "the others were needed meanwhile";
   EXPECT_EQ(low.unused(9, 9000, 2000), 4U);
   EXPECT_EQ(low.unused(9, 11'000, 2000), 9U);
+  low.after_purge(5, 4);
+  EXPECT_EQ(low.unused(9, 11'500, 2000), 4U) << "the others of the nine are purged";
+  EXPECT_EQ(low.unused(9, 13'000, 2000), 4U);
 }
 
 }  // namespace
