@@ -56,7 +56,7 @@ class StillCursor {
   static constexpr std::uint64_t kMinMs = 16;  // between two calls that do something
   // Of one call: so that it takes a few milliseconds at most.
   static constexpr std::size_t kMaxSuperblocks = 1024;
-  static constexpr std::size_t kMaxBytes = 4 * 1024 * 1024;
+  static constexpr std::size_t kMaxBytes = std::size_t{4} << 20U;
 
   std::uint64_t moved_ms_ = 0;
   std::size_t rounds_ = 0;  // ended
