@@ -138,11 +138,9 @@ def _warn_of_children(pids: list[int], whole: Diagnosis) -> None:
 def _warn_of_limit(pids: list[int]) -> None:
     """Warn of the memory cgroup of these processes that is nearest to its limit, if it is near."""
     from heapwright.diagnose.limit import memory_limit
+    from heapwright.diagnose.target import read_cgroups
 
-    cgroups: set[str] = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):  # it may have ended
-            cgroups.add(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
+    cgroups = {read_cgroups(pid) for pid in pids}
     mountinfo = Path("/proc/self/mountinfo").read_text(errors="replace")
     limits = [limit for text in cgroups if (limit := memory_limit(text, mountinfo)) is not None]
     found = max(limits, key=lambda limit: limit.share, default=None)

@@ -60,7 +60,7 @@ def find_target(name: str) -> Target:
         return Target([int(name)], f"process {int(name)}")
     if "/" in name:
         return _program(name)
-    groups = {pid: _cgroup(pid) for pid in _processes()}
+    groups = {pid: read_cgroups(pid) for pid in _processes()}
     if _HEX.fullmatch(name):
         pids = [pid for pid, group in groups.items() if any(i.startswith(name) for i in _ID.findall(group))]
         if pids:
@@ -125,7 +125,8 @@ def _names(pid: int) -> set[str]:
     return found
 
 
-def _cgroup(pid: int) -> str:
+def read_cgroups(pid: int) -> str:
+    """Return the text of /proc/PID/cgroup; empty if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
     except OSError:
