@@ -16,8 +16,7 @@ from heapwright.metrics import METRICS
 from heapwright.trace.program_memory import ProgramMemory
 from heapwright.trace.recordings import RecordingKind, Recordings
 
-# Rank correlation of changes of CPU time, and the number of changes: of those above noise, and of
-# all.
+# Rank correlation of changes of CPU time, and their number: those above noise, and all.
 CPU_RANK, CPU_CHANGES = 0.571, 83
 CPU_RANK_OF_ALL, CPU_CHANGES_OF_ALL = 0.373, 882
 CPU_RANK_PAGE = "docs/results/fidelity.md"
