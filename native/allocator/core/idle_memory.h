@@ -8,7 +8,7 @@
 // when its frees have filled some lists. There is no thread for this, so a process that frees nothing keeps
 // its memory.
 //
-// What has not been used for StillCursor::kStillMs returns:
+// This memory returns if nobody has used it for StillCursor::kStillMs:
 //   - free superblocks that no thread has needed in this time (low_water.h), down to `keep_bytes`
 //   - depots of other threads that have not moved a list, and lists of this thread of a class of which it
 //     has not moved one. Their blocks are scattered, so they keep many pages from becoming wholly free.
@@ -20,7 +20,8 @@
 // Cost. If the program needs a purged page again, the page has cost about 2 µs: a part of a system call,
 // and a page fault. At most 4 pages are purged for each millisecond of run time, so this costs about 1% at
 // most. A look at a superblock follows up to 256 links that no cache of the processor may hold, 25 µs. It
-// counts as 8 pages, also if it finds none.
+// counts as 8 pages, also if it finds none. (docs/design-notes/exgen.md has the cost of a page fault; the
+// other times are estimates.)
 //
 // Locks. The cursor needs the pool's lock. While a thread holds it, no chunk is unmapped, so the thread can
 // read descriptions. It must not wait for an owner's lock then, because the order of locks is a heap's,
@@ -50,14 +51,18 @@ bool OwnedSuperblocks<C>::purge_if_still(Superblock* superblock, std::uint64_t n
       (pool.threaded && !owner->lock_.lock_if_free())) {
     return false;
   }
-  RemoteQueue& queue = RemoteQueue::of(superblock);
-  const bool purges = load_shared(superblock->queued) && owner->owns(superblock) && !superblock->current &&
-                      superblock->free_count * 4 >= superblock->carved * 3 &&
-                      !pool.region.may_be_huge(superblock) &&
-                      queue.should_purge(superblock, now, StillCursor::kStillMs);
+  bool purges = load_shared(superblock->queued) && owner->owns(superblock) && !superblock->current &&
+                superblock->free_count * 4 >= superblock->carved * 3 && !pool.region.may_be_huge(superblock);
   if (purges) {
-    owner->queues_.purger().purge(superblock);
-    queue.set_purged(superblock);
+    RemoteQueue& queue = RemoteQueue::of(superblock);
+    if (!pool.threaded) {
+      chunk_of(superblock)->looks_resident = true;
+    }
+    purges = queue.should_purge(superblock, now, StillCursor::kStillMs);
+    if (purges) {
+      owner->queues_.purger().purge(superblock);
+      queue.set_purged(superblock);
+    }
   }
   if (pool.threaded) {
     owner->lock_.unlock();
@@ -67,8 +72,8 @@ bool OwnedSuperblocks<C>::purge_if_still(Superblock* superblock, std::uint64_t n
 
 template <Configuration C>
 void Heap<C>::purge_still_superblocks() {
-  constexpr std::size_t kAtOnce = 4;  // then other threads get the lock
-  if (platform::Forking::keeps_locks()) {
+  constexpr std::size_t kAtOnce = 4;       // then other threads get the lock
+  if (platform::Forking::keeps_locks()) {  // in a fork handler: a lock that we took would stay kept
     return;
   }
   StillCursor& cursor = pool_->still_cursor;
@@ -101,8 +106,9 @@ void Heap<C>::purge_still_superblocks() {
   }
 }
 
-// Returns the lists of classes of which this heap has neither stored a list nor taken one since the last look,
-// if it has much in free blocks. A class of which the thread uses few blocks needs one refill then.
+// Returns the lists of still classes if this heap has much in free blocks. A class is still if as many blocks
+// as at the last look have left depot and superblocks for the thread: almost always, no list has moved. If
+// the thread does use the class, it needs one refill.
 template <Configuration C>
 void Heap<C>::return_still_lists() {
   const std::uint64_t now = region().settings.clock();

@@ -368,7 +368,7 @@ void OwnedSuperblocks<C>::release(Superblock* superblock) {
     FreeBits(superblock).clear();
   }
   wipe_superblocks<C>(*pool_, superblock, 1);
-  if (!pool_->threaded && pool_->still_cursor.has_moved()) {  // with threads, start_superblock() does it
+  if (chunk_of(superblock)->looks_resident) {
     RemoteQueue::of(superblock).forget_cursor();
   }
   const Pool::Guard guard(*pool_);

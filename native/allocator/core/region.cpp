@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace heapwright::alloc {
 
@@ -333,8 +334,14 @@ void Region::purge_around(Superblock* superblock, std::size_t most) {
   HugePages::before_purge(chunk, from, to);
   open_.update(chunk);
   platform::purge(memory_of(at(chunk, from)), (to - from) * kSuperblockBytes);
-  if (chunk->bits_resident && chunk->free == kAllFree && chunk->dirty == 0) {
-    HugePages::purge_free_bits(chunk);
+  if (chunk->free == kAllFree && chunk->dirty == 0) {
+    if (chunk->bits_resident) {
+      HugePages::purge_free_bits(chunk);
+    }
+    if (std::exchange(chunk->looks_resident, false) && kQueuesBegin % platform::page_size() == 0 &&
+        kQueuesBytes % platform::page_size() == 0) {
+      platform::purge(reinterpret_cast<char*>(chunk) + kQueuesBegin, kQueuesBytes);
+    }
   }
   count_purged(purged);
 }

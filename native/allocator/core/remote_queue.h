@@ -88,12 +88,10 @@ class BasicRemoteQueue {
     return cursor_look_.is_still(superblock, now, still_ms) &&
            (purged_free_ != superblock->free_count || purged_pages_ != superblock->purged_pages);
   }
-  // The superblock becomes free. Writes only if the cursor has looked at it: its line may have no memory.
+  // The superblock becomes free. (With one thread, no reset() follows when it is used again.)
   void forget_cursor() {
-    if (cursor_look_.ms != 0) {
-      cursor_look_ = {};
-      purged_free_ = 0;
-    }
+    cursor_look_ = {};
+    purged_free_ = 0;
   }
   void set_purged(const Superblock* superblock) {
     purged_free_ = superblock->free_count;

@@ -39,14 +39,12 @@ class StillCursor {
     moved_ms_ = now;
     return {std::min(superblocks, kMaxSuperblocks), std::min(passed * kBytesPerMs, kMaxBytes), now};
   }
-  [[nodiscard]] bool has_moved() const { return last_ != nullptr || rounds_ != 0; }
   // A call has purged `bytes` too many: the next calls purge so much less. The caller holds the pool's lock.
   void owe(std::size_t bytes) { moved_ms_ += bytes / kBytesPerMs; }
   // Returns the next superblock in use; nullptr: the end, then the next call begins anew. The caller
   // holds the pool's lock.
   Superblock* next(const Region& region) {
     last_ = region.next_used(last_);
-    rounds_ += last_ == nullptr ? 1 : 0;
     return last_;
   }
 
@@ -58,8 +56,8 @@ class StillCursor {
   static constexpr std::size_t kMaxSuperblocks = 1024;
   static constexpr std::size_t kMaxBytes = std::size_t{4} << 20U;
 
+  // When it moved last. Later than now while it owes.
   std::uint64_t moved_ms_ = 0;
-  std::size_t rounds_ = 0;  // ended
   // The chunk may have been unmapped, so only Region::next_used() uses this.
   Superblock* last_ = nullptr;
 };

@@ -157,7 +157,8 @@ class HeapModel : public HeapTest<C> {
     if (this->heap.region().bytes() > 0) {
       const void* const base = reinterpret_cast<const void*>(this->heap.region().base());
       const std::size_t chunks = this->heap.region().bytes() / kChunkBytes;
-      const std::size_t described = 2 * platform::page_size();  // and the words of remote_queue.h
+      const std::size_t described =
+          (threaded ? 2 : 1) * platform::page_size();  // and the words for remote frees
       EXPECT_LE(resident(base, chunks * kChunkBytes).value_or(SIZE_MAX), chunks * described);
     }
   }
