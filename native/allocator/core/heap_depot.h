@@ -334,9 +334,9 @@ bool Heap<C>::make_room() {
   return depot_limit_.allows(depot_.bytes());
 }
 
-// Empties the depot of a thread that sleeps and holds more than its share, unless purging is
-// throttled. A thread that waits for a processor does not sleep: so the depot must be still for
-// some time.
+// Empties the depot of a thread that sleeps, unless purging is throttled. A thread that waits for a
+// processor does not sleep. So a depot with more than its share must be still for kIdleMs, any other
+// for StillCursor::kStillMs.
 template <Configuration C>
 void Heap<C>::shrink_idle_depot() {
   DepotRecord* idle = nullptr;

@@ -124,12 +124,12 @@ struct Pool {
   static constexpr std::size_t kSpanQuarantineFactor = 9;
   Quarantine<Superblock*, 16, span_bytes> quarantined_spans;
   platform::Lock lock;
-  bool threaded = false;          // set while there is still one thread, and never cleared
-  std::uint32_t forks = 0;        // how many forks lie between the first process and this one
-  HeapRecord* records = nullptr;  // of heaps that started a superblock or sent blocks since the last fork
-  DepotRecord* depots = nullptr;  // of heaps that have had a large depot, spans, or blocks freed by others
-  StillCursor still_cursor;
-  FaultHandler on_fault = nullptr;                            // nullptr: faults are ignored
+  bool threaded = false;            // set while there is still one thread, and never cleared
+  std::uint32_t forks = 0;          // how many forks lie between the first process and this one
+  HeapRecord* records = nullptr;    // of heaps that started a superblock or sent blocks since the last fork
+  DepotRecord* depots = nullptr;    // of heaps that have had a large depot, spans, or blocks freed by others
+  StillCursor still_cursor;         // the lock guards it
+  FaultHandler on_fault = nullptr;  // nullptr: faults are ignored
   bool (*order_all_threads)() = platform::order_all_threads;  // tests replace it
   // Flushes the lists that ended threads have left (thread_heaps.h); nullptr: there are none.
   void (*flush_left_lists)() = nullptr;
@@ -162,8 +162,8 @@ struct Pool {
   }
   // Finds a depot, other than `own`, with at least `min_bytes` to take, whose heap has moved no
   // list since a thread looked at it the last time, and for at least `still_ms`. If that is not 0 and the
-  // depot has been still as long as a still superblock, any memory to take is enough. Looks at a few depots, each time
-  // at others; nullptr: none of them fits. The caller holds the lock.
+  // depot has been still as long as a still superblock, any memory to take is enough. Looks at a few
+  // depots, each time at others; nullptr: none of them fits. The caller holds the lock.
   DepotRecord* find_idle_depot(const DepotRecord& own, std::size_t min_bytes, std::uint64_t still_ms = 0) {
     const std::uint64_t now = region.settings.clock();
     for (int i = 0; i < kDepotsPerLook && depots != nullptr; ++i) {
