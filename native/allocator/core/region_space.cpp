@@ -121,7 +121,7 @@ Chunk* Region::fresh_chunk(bool huge) {
     huge_pages_.ask(chunk, used_, true, run_ms());
   }
   // After shrink() of a reservation the memory need not be zero.
-  *chunk = {kAllFree, 0, 0, nullptr, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false};
+  *chunk = {kAllFree, 0, 0, nullptr, nullptr, nullptr, huge ? chunk->huge : std::uint8_t{0}, 0, false, false};
   const std::size_t page = platform::page_size();
   if (settings.guards && page <= kLargestGuard &&
       !platform::protect(reinterpret_cast<char*>(chunk) + kSuperblockBytes - page, page)) {

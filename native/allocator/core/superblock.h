@@ -103,9 +103,8 @@ struct alignas(64) Chunk {
   List<Chunk>* list;  // of OpenChunks, that the chunk is in; nullptr: none
   std::uint8_t huge;  // bits of the halves that may have huge pages, and that were full: see huge_pages.h
   std::uint8_t full;
-  bool bits_resident;  // pages of free bits may have memory
-  bool
-      looks_resident;  // so may the page of remote queues: idle_memory.h used it in a process with one thread
+  bool bits_resident;   // pages of free bits may have memory
+  bool looks_resident;  // so may the page of remote queues, which idle_memory.h uses if there is one thread
 };
 static_assert(sizeof(Chunk) == 64);
 
