@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -145,6 +146,12 @@ def at_start(env: Mapping[str, str]) -> bool:
     return any(name.startswith(AT_START) for name in env)
 
 
+def end_with_parent() -> None:
+    """Gets SIGTERM when the parent ends, so that no command outlives tests that were killed."""
+    pr_set_pdeathsig = 1  # linux/prctl.h
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
+
+
 def serve(number: int) -> None:
     """Imports everything, then forks for each request; returns in the fork, which runs the command.
 
@@ -166,6 +173,7 @@ def serve(number: int) -> None:
     store.SYNCHRONOUS = "OFF"  # a short `tune` commits a hundred times, and waits milliseconds for the disk each time
     gc.collect()
     gc.freeze()  # the collector of a fork would write to, and so copy, all memory
+    end_with_parent()
     with socket.socket(fileno=number) as ours:
         while True:
             request, streams, _, _ = socket.recv_fds(ours, ENOUGH, 3)
@@ -179,6 +187,7 @@ def serve(number: int) -> None:
             ours.send(str(pid).encode())
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             ours.send(f"{status} {sum(os.times()[:4])}".encode())
+    end_with_parent()
     os.setsid()
     asked = json.loads(request)
     for place, one in enumerate(streams):

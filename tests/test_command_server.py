@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,3 +41,26 @@ def test_streams_environment_and_session_are_its_own(tmp_path: Path) -> None:
     assert int(line.split("|")[2]) != os.getsid(0)
     assert heapwright("measure", "-q", "--", "sh", "-c", "echo $OWN", env={"OWN": "y"}).out == "y\n"
     assert heapwright("measure", "-q", "--", "sh", "-c", "echo $OWN").out == "\n", "the next one has it no more"
+
+
+ENDLESS = """
+import os, sys
+from pathlib import Path
+from tests.command_server import SERVER
+script = f"echo $$ > {sys.argv[1]}; exec sleep 300"
+SERVER.run(["heapwright", "measure", "--", "sh", "-c", script], Path("/"), os.environ)
+"""
+
+
+def test_no_command_outlives_tests_that_are_killed(tmp_path: Path) -> None:
+    said = tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", ENDLESS, str(said)], cwd=Path(__file__).parents[1]) as tests:
+        until = time.monotonic() + 120
+        while not (said.exists() and said.read_text()) and time.monotonic() < until:
+            time.sleep(0.05)
+        tests.kill()
+    running = Path(f"/proc/{int(said.read_text())}")
+    until = time.monotonic() + 60
+    while running.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not running.exists()
