@@ -117,7 +117,7 @@ def record_input(
         with noting_ends(folder):
             outcome = record.run_recorded(executor, input_, folder, allocator)
         if outcome.failure:
-            raise HeapwrightError(f"it does not run while it is recorded: {outcome.failure}")
+            raise HeapwrightError(f"its run under the recorder failed: {outcome.failure}")
         if not any(folder.glob("*.raw")):
             check_writable(folder)
             raise record.nothing_recorded(workload.program(input_))
