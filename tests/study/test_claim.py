@@ -349,6 +349,11 @@ def test_a_search_that_only_replays_had_time_for_is_one() -> None:
         "Nothing is proven: the time budget left no time to search (one run takes about 1.20 s)."
         " Give a larger --budget."
     )
+    recordings = study_claim({}, ["cpu_s"], True, {**needs, "enough_s": 60.0}, replays=True)
+    assert recordings == (
+        "Nothing is predicted: the time budget left no time to search (one replay takes about 1.20 s)."
+        " A prediction needs --budget 1m."
+    )
     some = study_claim({}, ["cpu_s"], True, {**needs, "unmeasured": 6.0})
     assert some == (
         "Nothing is proven: the time budget left no time to run the program with the best of 6 settings tried on"

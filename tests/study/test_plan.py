@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,12 @@ def test_a_short_program_needs_less_than_the_budget() -> None:
     assert proof
     assert 20 < total_s < 120
     assert sentence.startswith("One run takes 200.0 ms. The study takes about ")
+
+
+def test_a_study_of_recordings_speaks_of_replays_and_a_prediction() -> None:
+    needs = needs_from("allocators", Options(budget_s=2.0), 1, 1, 7, False, left_runs=9.0)
+    sentence = replace(make_plan(needs, 0.2, 1.8, 2.0), replays=True).sentence()
+    assert sentence.startswith("One replay takes 200.0 ms. A time budget of 2 s holds 10 replays; a prediction needs")
 
 
 def test_a_longer_program_fills_the_budget() -> None:

@@ -217,15 +217,16 @@ def recommended_pick(picks: Mapping[PickName, Pick], objectives: Sequence[str]) 
     return min((pick for pick in proven if not pick.objection), key=lambda pick: pick.score, default=None)
 
 
-def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str) -> str:
-    """Why nothing is proven, and which budget would be enough."""
+def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str, replays: bool) -> str:
+    """Why nothing is proven, or of recordings predicted, and which budget would be enough."""
     searched, replayed = too_short["searched"], too_short.get("replayed", 0.0)
     enough_s = too_short.get("enough_s")
-    step = f"A proof needs --budget {show_budget(enough_s)}." if enough_s else "Give a larger --budget."
+    nothing, result, one = ("predicted", "prediction", "replay") if replays else ("proven", "proof", "run")
+    step = f"A {result} needs --budget {show_budget(enough_s)}." if enough_s else "Give a larger --budget."
     if predicted:
         return f"Nothing is proven. Replays of the recorded allocations predict {predicted}. {step}"
     if not searched:
-        run = f"one run takes about {show_seconds(too_short['run_s'])}"
+        run = f"one {one} takes about {show_seconds(too_short['run_s'])}"
         if no_prediction:
             why = f"the time budget holds no proof ({run}), and replays predict nothing: {no_prediction}"
             anew = "If other work made the runs so far slow, begin anew: name another file with --study."
@@ -239,7 +240,7 @@ def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str
             which = f"the best of {unmeasured:.0f} settings" if unmeasured > 1 else "the setting"
             why = f"the time budget left no time to run the program with {which} tried on replays"
             return f"Nothing is proven: {why} ({run}). {step}"
-        return f"Nothing is proven: the time budget left no time to search ({run}). {step}"
+        return f"Nothing is {nothing}: the time budget left no time to search ({run}). {step}"
     pairs = f"{too_short['pairs']:.0f} pairs take about {show_seconds(too_short['seconds'])}"
     if searched < ENOUGH_EVALUATIONS:
         tried = f"{searched:.0f} setting{'s were' if searched > 1 else ' was'} tried, none was"
@@ -247,7 +248,7 @@ def _unproven(too_short: Mapping[str, float], predicted: str, no_prediction: str
             return f"Not enough was measured to say anything: {tried} better than the default. Give a larger --budget."
         tried += " confirmed"
         return f"Not enough was measured to say anything: {tried} ({pairs}). Give a larger --budget."
-    return f"Nothing is proven: the time budget left no time for a confirmation ({pairs}). Give a larger --budget."
+    return f"Nothing is {nothing}: the time budget left no time for a confirmation ({pairs}). Give a larger --budget."
 
 
 def unmet_claim(requires: Sequence[Requirement], tried: Sequence[Candidate]) -> str:
@@ -277,6 +278,7 @@ def study_claim(
     predicted: str = "",
     no_prediction: str = "",
     unmet: str = "",
+    replays: bool = False,
 ) -> str:
     """The study's claim in one sentence. Before the end of the confirmation it says that nothing is proven yet.
 
@@ -291,6 +293,7 @@ def study_claim(
         predicted: the prediction of replays, as a phrase, if no proof was possible.
         no_prediction: why replays predict nothing, or empty.
         unmet: the claim if no setting meets the requirements (`unmet_claim`), or empty.
+        replays: whether all runs are replays of recordings.
     """
     if not confirmed:
         return "Nothing is proven yet: the study has not been confirmed."
@@ -305,7 +308,7 @@ def study_claim(
     if best is None and unmet:
         return unmet
     if best is None and too_short is not None:
-        return _unproven(too_short, predicted, no_prediction)
+        return _unproven(too_short, predicted, no_prediction, replays)
     if best is None:
         return NOTHING
     who = configuration_name(best.config)

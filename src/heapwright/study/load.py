@@ -312,7 +312,7 @@ def _claim(
         return str(meta.managed["sentence"])
     done = meta.phase == Phase.DONE
     unmet = unmet_claim(requirements_of(options), list(searched.values()))
-    known = (meta.too_short, _predicted_text(store), meta.no_prediction, unmet)
+    known = (meta.too_short, _predicted_text(store), meta.no_prediction, unmet, recordings is not None)
     claim = study_claim(picks, options.objectives, done, *known)
     best = recommended_pick(picks, options.objectives) if done else None
     if done and options.search_only:

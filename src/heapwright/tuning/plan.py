@@ -62,6 +62,7 @@ class StudyEstimate:
         prefix: the prefix in words; empty for whole runs.
         whole: the plan without prefixes, under which the budget holds no proof; None for whole runs.
         why_no_prediction: why replays cannot predict, although they fit; empty if they can, or if it needs no words.
+        replays: whether the study is one of recordings: its runs are replays, and it proves nothing.
     """
 
     run_s: float
@@ -74,6 +75,7 @@ class StudyEstimate:
     prefix: str = ""
     whole: StudyEstimate | None = None
     why_no_prediction: str = ""
+    replays: bool = False
 
     @property
     def total_s(self) -> float:
@@ -82,7 +84,8 @@ class StudyEstimate:
 
     def sentence(self) -> str:
         """The plan in words, for the user."""
-        one = f"One run takes {show_seconds(self.run_s)}."
+        run = "replay" if self.replays else "run"
+        one = f"One {run} takes {show_seconds(self.run_s)}."
         if self.whole is not None:
             one = (
                 f"One run takes {show_seconds(self.whole.run_s)}. {self.whole.lack()} Memory is near its peak early:"
@@ -90,7 +93,7 @@ class StudyEstimate:
             )
         if self.proof:
             runs = ", ".join(
-                f"{counted(max(1, round(seconds / self.run_s)), 'run')} {_STAGES[name]}"
+                f"{counted(max(1, round(seconds / self.run_s)), run)} {_STAGES[name]}"
                 for name, seconds in self.stages.items()
                 if seconds >= self.run_s / 2
             )
@@ -105,10 +108,11 @@ class StudyEstimate:
         return f"{one} {self.lack()}"
 
     def lack(self) -> str:
-        """How many runs the budget holds, and which budget a proof needs."""
+        """How many runs the budget holds, and which budget a proof, or a prediction, needs."""
         holds = math.floor(self.budget_s / self.run_s)
+        run, result = ("replay", "prediction") if self.replays else ("run", "proof")
         return (
-            f"A time budget of {show_exactly(self.budget_s)} holds {counted(holds, 'run')}; a proof needs --budget"
+            f"A time budget of {show_exactly(self.budget_s)} holds {counted(holds, run)}; a {result} needs --budget"
             f" {show_budget(self.enough_s)}."
         )
 

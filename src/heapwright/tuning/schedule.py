@@ -90,7 +90,7 @@ def plan_study(session: Session, first: Sequence[StoredRun]) -> None:
     # A prediction of recordings takes the whole study; where malloc is not searched, there is
     # nothing to replay.
     if session.recordings is not None or session.store.meta.managed.get("reach") == "none":
-        plan = replace(plan, predicts=False)
+        plan = replace(plan, predicts=False, replays=session.recordings is not None)
     if plan.predicts and not plan.proof and (why := _why_no_prediction(session)):
         session.store.update(no_prediction=why)
         plan = replace(plan, predicts=False, why_no_prediction=why)
