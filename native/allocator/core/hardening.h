@@ -137,8 +137,8 @@ class Hardening {
   }
   [[nodiscard]] Mark read_mark(const void* block, std::size_t size) const {
     const std::uint64_t value = canaries_.scramble(address_mask(block));
-    const std::uint32_t label = load(static_cast<const char*>(block) + size - kLabelBytes) ^
-                                static_cast<std::uint32_t>(value >> 32U);
+    const std::uint32_t label =
+        load(static_cast<const char*>(block) + size - kLabelBytes) ^ static_cast<std::uint32_t>(value >> 32U);
     const std::size_t slack = label % (1U << kOriginShift);
     const std::uint32_t origin = label >> kOriginShift;
     if (origin > static_cast<std::uint32_t>(Origin::kNewArray) || slack > size - kMarkBytes) {
