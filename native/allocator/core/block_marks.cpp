@@ -88,8 +88,7 @@ void set_origin(Pool& pool, void* address, Origin origin) {
     const Pool::Guard guard(pool);
     pool.region.large.set_origin(address, origin);
   } else if (list_offset(tag_of(pool, address)) != 0) {
-    const Hardening::Mark mark = pool.hardening.read_mark(address, superblock->size);
-    pool.hardening.write_mark(address, superblock->size, mark.bytes, origin);
+    Hardening::set_origin(address, superblock->size, origin);
   } else {
     superblock->carved = static_cast<std::uint32_t>(origin);
   }

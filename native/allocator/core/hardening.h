@@ -132,14 +132,13 @@ class Hardening {
     const auto slack = static_cast<std::uint32_t>(size - kMarkBytes - bytes);
     const std::uint32_t label = (slack | static_cast<std::uint32_t>(origin) << kOriginShift) ^
                                 static_cast<std::uint32_t>(value >> 32U);
-    write_canary(static_cast<char*>(block) + bytes, value);
-    std::memcpy(static_cast<char*>(block) + size - kLabelBytes, &label, kLabelBytes);
+    store(static_cast<char*>(block) + bytes, canary_of(value));
+    store(static_cast<char*>(block) + size - kLabelBytes, label);
   }
   [[nodiscard]] Mark read_mark(const void* block, std::size_t size) const {
     const std::uint64_t value = canaries_.scramble(address_mask(block));
-    std::uint32_t label = 0;
-    std::memcpy(&label, static_cast<const char*>(block) + size - kLabelBytes, kLabelBytes);
-    label ^= static_cast<std::uint32_t>(value >> 32U);
+    const std::uint32_t label =
+        load(static_cast<const char*>(block) + size - kLabelBytes) ^ static_cast<std::uint32_t>(value >> 32U);
     const std::size_t slack = label % (1U << kOriginShift);
     const std::uint32_t origin = label >> kOriginShift;
     if (origin > static_cast<std::uint32_t>(Origin::kNewArray) || slack > size - kMarkBytes) {
@@ -147,16 +146,23 @@ class Hardening {
     }
     const std::size_t bytes = size - kMarkBytes - slack;
     return {bytes, static_cast<Origin>(origin),
-            canary_intact(static_cast<const char*>(block) + bytes, value)};
+            load(static_cast<const char*>(block) + bytes) == canary_of(value)};
+  }
+  // Changes the origin in the mark of a block that has just been allocated, from kMalloc.
+  static void set_origin(void* block, std::size_t size, Origin origin) {
+    char* const label = static_cast<char*>(block) + size - kLabelBytes;
+    store(label, load(label) ^ static_cast<std::uint32_t>(origin) << kOriginShift);
   }
   // Write and check only the half behind the requested bytes, for a block whose description holds
   // the rest. Only the first `room` bytes of the half are used.
   void write_end(void* block, std::size_t bytes, std::size_t room = kEndBytes) const {
-    write_canary(static_cast<char*>(block) + bytes, canaries_.scramble(address_mask(block)), room);
+    const std::uint32_t canary = canary_of(canaries_.scramble(address_mask(block)));
+    std::memcpy(static_cast<char*>(block) + bytes, &canary, room < kEndBytes ? room : kEndBytes);
   }
   [[nodiscard]] bool end_intact(const void* block, std::size_t bytes, std::size_t room = kEndBytes) const {
-    return canary_intact(static_cast<const char*>(block) + bytes, canaries_.scramble(address_mask(block)),
-                         room);
+    const std::uint32_t canary = canary_of(canaries_.scramble(address_mask(block)));
+    return std::memcmp(static_cast<const char*>(block) + bytes, &canary,
+                       room < kEndBytes ? room : kEndBytes) == 0;
   }
 
   // Makes memory read as zero. Pages that already do, such as untouched ones, are only read.
@@ -248,14 +254,15 @@ class Hardening {
   }
   // The first byte is zero: a string that runs into the canary ends there and does not reveal the
   // rest.
-  static void write_canary(void* at, std::uint64_t value, std::size_t room = kEndBytes) {
-    const std::uint32_t canary = static_cast<std::uint32_t>(value) << 8U;
-    std::memcpy(at, &canary, room < kEndBytes ? room : kEndBytes);
+  static std::uint32_t canary_of(std::uint64_t value) { return static_cast<std::uint32_t>(value) << 8U; }
+  // Access four bytes at any address. std::memcpy would be a call, because the allocator is compiled
+  // with -fno-builtin.
+  static std::uint32_t load(const char* at) {
+    std::uint32_t value = 0;
+    __builtin_memcpy(&value, at, sizeof value);
+    return value;
   }
-  static bool canary_intact(const void* at, std::uint64_t value, std::size_t room = kEndBytes) {
-    const std::uint32_t canary = static_cast<std::uint32_t>(value) << 8U;
-    return std::memcmp(at, &canary, room < kEndBytes ? room : kEndBytes) == 0;
-  }
+  static void store(char* at, std::uint32_t value) { __builtin_memcpy(at, &value, sizeof value); }
 
   Key links_;
   Key canaries_;

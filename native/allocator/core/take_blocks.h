@@ -68,7 +68,9 @@ BlockChain OwnedSuperblocks<C>::take_from_queue(std::size_t class_number, std::s
 
 // Takes the whole free list, because the links of a list that is walked may be in no cache of the
 // processor. While pages are purged, `free_count` also counts their blocks, so a list of unknown
-// length would leave; then it takes `batch` blocks.
+// length would leave; then it takes `batch` blocks. A hardened build always does: its full lists
+// do not go to a depot but return to the superblocks, and a walk through thousands of blocks after
+// each few dozen frees would cost more than all checks of these blocks.
 template <Configuration C>
 BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t batch) {
   if (superblock->free == nullptr && superblock->purged_pages != 0) {
@@ -86,7 +88,7 @@ BlockChain OwnedSuperblocks<C>::take_blocks(Superblock* superblock, std::size_t 
     return carve<C>(*pool_, superblock, C::kSecure ? std::max(batch, kMinCarved<C>) : batch);
   }
   const std::uint32_t with_bits = FreeBits::fit(superblock->size) ? superblock->free_bits : 0;
-  if (superblock->purged_pages == with_bits) {
+  if (!C::kSecure && superblock->purged_pages == with_bits) {
     const BlockChain all{superblock->free, superblock->free_count - with_bits};
     superblock->free = nullptr;
     queues_.set_free_count(superblock, with_bits);
