@@ -19,8 +19,8 @@
 //   1. allocate() looks up the size's list in the thread cache and takes its first block. Done.
 //   2. If the list is empty, allocate_slow() finds the size class, and refill() takes the latest
 //      list of the depot. If there is none, it takes the blocks that other threads have freed. If
-//      there are none, it asks OwnedSuperblocks for blocks: a superblock's whole free list, or half
-//      as many as the list may hold.
+//      there are none, it asks OwnedSuperblocks for blocks: a superblock's whole free list, or (in
+//      hardened builds always) half as many as the list may hold.
 //   3. These blocks come from the current superblock of the class: from its free list; else from a
 //      purged page, whose memory the kernel has and whose blocks are linked again; else from its
 //      remote queue; else they are carved from memory that was never used.

@@ -53,8 +53,8 @@ class OwnedSuperblocks {
   constexpr OwnedSuperblocks(Pool& pool, std::uint32_t owner) : owner_(owner), pool_(&pool), queues_(pool) {}
 
   // Takes linked blocks of a class: the whole free list of a superblock, or else (in hardened builds
-  // always) at most `batch`; none: out of memory. The region may have grown: call ThreadCache::update_region_bounds(). It
-  // takes no lock while the current superblock has blocks: a locked instruction waits until the
+  // always) at most `batch`; none: out of memory. The region may have grown: call
+  // ThreadCache::update_region_bounds(). It takes no lock while the current superblock has blocks: a locked instruction waits until the
   // processor's cache has received all that the program wrote before. `may_grow`: otherwise it also
   // takes none if the region would need new memory. Implemented in take_blocks.h.
   BlockChain refill(std::size_t class_number, std::size_t batch, bool may_grow = true);
