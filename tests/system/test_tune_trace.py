@@ -120,6 +120,14 @@ def test_the_program_proves_the_prediction_and_the_verbs_say_so(
     shutil.copy(there.folder / "s.study", there.folder / "lost.study")
     done = there("verify", "lost.study", "--", "sh", "-c", changed)
     assert "its output differs from the default's" in done.out, "outputs are compared, though those of replays are not"
+    shutil.copy(there.folder / "s.study", there.folder / "undecided.study")
+    done = there("verify", "undecided.study", "--max-time", "3s", "--", "sh", "-c", "sleep 1; exec ./prog")
+    assert done.status == 4, done.out + done.err
+    undecided = done.out.splitlines()[0].rstrip()
+    assert undecided.startswith("Undecided after ")
+    done = there("apply", "undecided.study")
+    assert done.status == 4
+    assert f"predicted, not proven on sh -c 'sleep 1; exec ./prog': {undecided[:60]}" in done.err
     (there.folder / "s.html").touch()  # the short form writes no report
     done = there("verify", "s.study", "--json", "v.json", "--", "./prog")
     assert done.status == 0, done.out + done.err

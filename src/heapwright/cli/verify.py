@@ -352,8 +352,10 @@ def _keep(study: Path, view: StudyView, question: Question, found: Verification)
         with open_writable_study(study) as store:
             if found.pairs:
                 store.update(verified_builds=verified_again(store.meta, question))
-            if found.state != "undecided":
-                store.update(verified=verified, choice={})
+            if found.state == "undecided":
+                store.update(undecided=verified)
+            else:
+                store.update(verified=verified, undecided=None, choice={})
                 keep_choice(store, view_of(store))
     except HeapwrightError as error:
         return [f"the verdict is not stored in {view.path}: {error.message}"]

@@ -107,6 +107,8 @@ def _as_shipped(config: Config, from_recordings: bool) -> Config:
 def prediction_caution(view: StudyView, pick: Pick | None, path: Path | str) -> str:
     """Return a line that a pick is only predicted, from recordings, and how to prove it; empty if it is proven.
 
+    After a `verify` that decided nothing, the line says what was measured.
+
     Args:
         view: the study.
         pick: its pick, or None for the default.
@@ -115,4 +117,6 @@ def prediction_caution(view: StudyView, pick: Pick | None, path: Path | str) -> 
     if pick is None or view.recordings is None or proven_by(pick, view.verified):
         return ""
     command = shlex.join(["heapwright", "verify", str(path)])
+    if view.undecided is not None and view.undecided["config"] == pick.config.id:
+        return f"predicted, not proven on {view.undecided['on']}: {view.undecided['sentence']}"
     return f"predicted, not proven; to prove it with the real load: {command} -- CMD"

@@ -216,6 +216,7 @@ def view_of(store: Store) -> StudyView:
         recordings=recordings,
         hidden=meta.hidden,
         verified=meta.verified,
+        undecided=meta.undecided,
     )
 
 

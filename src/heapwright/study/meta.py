@@ -57,6 +57,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
         recordings: the recordings of a study of recordings (`trace.recordings.Recordings`); None for a program.
         hidden: allocator → settings that are not searched, because a replay does not show their effect.
         verified: the verdict of `verify` on the program, in a study of recordings; None before.
+        undecided: the last verdict of `verify` that decided nothing, until one decides; None without one.
         verified_builds: how often `verify` judged pairs, in such a study (`study.verifications`).
         recorded: input → facts about its recording. recorded_beside: the same under a setting of the runtime, by
             'KEY=VALUE/INPUT'. recorded_again: counts of further recordings, by 'ALLOCATOR/KEY=VALUE/INPUT'.
@@ -107,6 +108,7 @@ class StudyMeta(msgspec.Struct, kw_only=True):
     recordings: dict[str, Any] | None = None
     hidden: dict[str, list[str]] = {}
     verified: dict[str, Any] | None = None
+    undecided: dict[str, Any] | None = None
     verified_builds: list[VerifiedBuild] = []
     recorded: dict[str, dict[str, Any]] = {}
     recorded_beside: dict[str, dict[str, Any]] = {}

@@ -360,6 +360,7 @@ class StudyView:
             predictions. None for a program.
         hidden: allocator → settings that were not searched, because a replay does not show their effect.
         verified: the verdict of `verify` on the program, in a study of recordings (`tuning.verify`); None before.
+        undecided: the last verdict of `verify` that decided nothing, if none has decided since.
     """
 
     path: str
@@ -404,6 +405,7 @@ class StudyView:
     recordings: Recordings | None = None
     hidden: dict[str, list[str]] = field(default_factory=dict)
     verified: dict[str, Any] | None = None
+    undecided: dict[str, Any] | None = None
 
     def explain(self, config: Config, key: str) -> str:
         """The effect of a setting of this configuration, in words."""
