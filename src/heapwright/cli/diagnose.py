@@ -75,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
 
     if not args.targets:
         taken = f"--watch took {args.watch:g} as its seconds, and " if args.watch else ""
-        raise UsageError(f"{taken}no process is named", "name it first: heapwright diagnose PID|NAME --watch")
+        hint = f"name it{' first' if args.watch else ''}: heapwright diagnose PID|NAME{' --watch' if args.watch else ''}"
+        raise UsageError(f"{taken}no process is named", hint)
     targets = {name: find_target(name) for name in dict.fromkeys(args.targets)}
     if len(targets) > 1:
         targets = _that_exist(targets)

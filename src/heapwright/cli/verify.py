@@ -333,10 +333,8 @@ def _keep(study: Path, view: StudyView, question: Question, found: Verification)
     """Store the verdict in a study of recordings, so that its claim is proven or refuted; return notes for the user."""
     from datetime import UTC, datetime
 
-    from heapwright.study.choose import keep_choice
-    from heapwright.study.load import view_of
     from heapwright.study.store import open_writable_study
-    from heapwright.study.verifications import verified_again
+    from heapwright.study.verifications import store_verdict
 
     verified = {
         "config": question.config,
@@ -350,13 +348,7 @@ def _keep(study: Path, view: StudyView, question: Question, found: Verification)
     }
     try:
         with open_writable_study(study) as store:
-            if found.pairs:
-                store.update(verified_builds=verified_again(store.meta, question))
-            if found.state == "undecided":
-                store.update(undecided=verified)
-            else:
-                store.update(verified=verified, undecided=None, choice={})
-                keep_choice(store, view_of(store))
+            store_verdict(store, question, verified)
     except HeapwrightError as error:
         return [f"the verdict is not stored in {view.path}: {error.message}"]
     return []

@@ -72,15 +72,7 @@ from heapwright.workload.model import WorkloadFile, file_of
 from heapwright.workload.program import program_json
 from heapwright.workload.work_done import fixed_time_warning
 
-_SEARCHED = (
-    Phase.ALLOCATORS,
-    Phase.RUNTIMES,
-    Phase.SEARCH,
-    Phase.CHECK,
-    Phase.RACE,
-    Phase.SHORTLIST,
-    Phase.LANDSCAPE,
-)
+_SEARCHED = (Phase.ALLOCATORS, Phase.RUNTIMES, Phase.SEARCH, Phase.CHECK, Phase.RACE, Phase.SHORTLIST, Phase.LANDSCAPE)
 
 
 class ClaimBasis(NamedTuple):

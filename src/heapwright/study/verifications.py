@@ -1,4 +1,4 @@
-"""Counts how often `verify` judged pairs of a configuration on a build of a program, in a study of recordings.
+"""Stores the verdicts of `verify` in a study of recordings, and how often it judged a configuration on a build.
 
 Each further look at the same question gets half of the error (`tuning.verify`). A new build of the program is a new
 question, so a nightly verification keeps its precision.
@@ -6,12 +6,16 @@ question, so a nightly verification keeps its precision.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from heapwright.study.choose import keep_choice
+from heapwright.study.load import view_of
 from heapwright.study.meta import StudyMeta, VerifiedBuild
+from heapwright.study.store import Store
 from heapwright.workload.program import ProgramIdentity, without_outputs
 
 
@@ -28,6 +32,23 @@ class Question:
     config: int
     on: str
     program: ProgramIdentity
+
+
+def store_verdict(store: Store, question: Question, verified: Mapping[str, Any]) -> None:
+    """Store a verdict, so that the claim of the study is proven or refuted, or a caution says what was measured.
+
+    Args:
+        store: the study.
+        question: the question.
+        verified: the verdict as `StudyMeta.verified` has it. One that decides nothing keeps an earlier verdict.
+    """
+    if verified["pairs"]:
+        store.update(verified_builds=verified_again(store.meta, question))
+    if verified["verdict"] == "undecided":
+        store.update(undecided=dict(verified))
+        return
+    store.update(verified=dict(verified), undecided=None, choice={})
+    keep_choice(store, view_of(store))
 
 
 def times_verified(meta: StudyMeta, question: Question) -> int:
