@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
     groups = [name for name, target in targets.items() if target.is_group]
     fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}
     whole, each = _read(pids)
-    _show(args, whole, each, label)
     if not groups and not args.quiet:
-        _warn_of_children(pids, whole)
+        _warn_of_children(pids, whole)  # first: the workers of a server may hold nearly all memory
+    _show(args, whole, each, label)
     if not args.quiet:
         _warn_of_limit(pids)
     with contextlib.suppress(KeyboardInterrupt):
@@ -133,7 +133,7 @@ def _warn_of_children(pids: list[int], whole: Diagnosis) -> None:
         how = f"heapwright diagnose {' '.join(map(str, sorted([*pids, *sizes])))}"
     else:
         how = "name their systemd unit or container, or give all ids"
-    warn(f"{count} {verb} {show_bytes(sum(sizes.values()))}, which is not counted; with them: {how}")
+    warn(f"{count} {verb} {show_bytes(sum(sizes.values()))}, which is not counted here; with them: {how}")
 
 
 def _warn_of_limit(pids: list[int]) -> None:
