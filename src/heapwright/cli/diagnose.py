@@ -74,9 +74,10 @@ def run(args: argparse.Namespace) -> int:
     from heapwright.diagnose.target import find_target
 
     if not args.targets:
-        taken = f"--watch took {args.watch:g} as its seconds, and " if args.watch else ""
-        hint = f"name it{' first' if args.watch else ''}: heapwright diagnose PID|NAME{' --watch' if args.watch else ''}"
-        raise UsageError(f"{taken}no process is named", hint)
+        if not args.watch:
+            raise UsageError("no process is named", "name it: heapwright diagnose PID|NAME")
+        taken = f"--watch took {args.watch:g} as its seconds, and no process is named"
+        raise UsageError(taken, "name it first: heapwright diagnose PID|NAME --watch")
     targets = {name: find_target(name) for name in dict.fromkeys(args.targets)}
     if len(targets) > 1:
         targets = _that_exist(targets)
