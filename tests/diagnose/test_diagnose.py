@@ -141,13 +141,16 @@ def test_memory_of_workers_that_is_not_counted_is_told(workers: int, told: str) 
             alone = heapwright(pid)
             together = heapwright(pid, *children)
             quiet = heapwright(pid, "-q")
+            line = [str(HEAPWRIGHT), "diagnose", str(pid)]
+            in_order = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
         finally:
             for child in children:
                 os.kill(child, signal.SIGKILL)
     assert alone.returncode == 0
     assert f"heapwright: warning: {told}" in alone.stderr
-    line = f"heapwright diagnose {' '.join(map(str, [pid, *children]))}"
-    assert (f"with them: {line}\n" in alone.stderr) == (workers == 2)
+    assert in_order.stdout.startswith(f"heapwright: warning: {told}"), "the result is of the main process alone"
+    together_line = f"heapwright diagnose {' '.join(map(str, [pid, *children]))}"
+    assert (f"with them: {together_line}\n" in alone.stderr) == (workers == 2)
     assert together.stderr == quiet.stderr == ""
 
 
