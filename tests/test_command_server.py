@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_for
 from tests.system.conftest import Heapwright
 
 SHOW = 'pwd; read line; echo "$line|$OWN|$(ps -o sid= -p $$ | tr -d " ")"; echo err >&2; exit 7'
@@ -55,12 +55,7 @@ SERVER.run(["heapwright", "measure", "--", "sh", "-c", script], Path("/"), os.en
 def test_no_command_outlives_tests_that_are_killed(tmp_path: Path) -> None:
     said = tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", ENDLESS, str(said)], cwd=Path(__file__).parents[1]) as tests:
-        until = time.monotonic() + 120
-        while not (said.exists() and said.read_text()) and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_for(lambda: said.exists() and said.read_text().endswith("\n"))
         tests.kill()
     running = Path(f"/proc/{int(said.read_text())}")
-    until = time.monotonic() + 60
-    while running.exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not running.exists()
+    wait_for(lambda: not running.exists())
