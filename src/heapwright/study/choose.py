@@ -107,7 +107,7 @@ def _as_shipped(config: Config, from_recordings: bool) -> Config:
 def prediction_caution(view: StudyView, pick: Pick | None, path: Path | str) -> str:
     """Return a line that a pick is only predicted, from recordings, and how to prove it; empty if it is proven.
 
-    After a `verify` that decided nothing, the line says what was measured.
+    After an undecided `verify`, the line has its verdict and figures.
 
     Args:
         view: the study.

@@ -35,7 +35,7 @@ class Question:
 
 
 def store_verdict(store: Store, question: Question, verified: Mapping[str, Any]) -> None:
-    """Store a verdict, so that the claim of the study is proven or refuted, or a caution says what was measured.
+    """Store a verdict: it proves or refutes the claim of the study; an undecided one only adds its figures to cautions.
 
     Args:
         store: the study.
