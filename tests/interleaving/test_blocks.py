@@ -69,6 +69,23 @@ def test_a_run_is_charged_once_however_often_it_is_asked_for() -> None:
     assert again.budget.spent_s == before
 
 
+def test_the_cost_of_a_configuration_is_that_of_its_own_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last setting that was tried may make the program ten times slower; a proof of another does not need that."""
+    clock = [0.0]
+
+    def slow_fourth(who: str, _count: int) -> Outcome:
+        clock[0] += 10.0 if who == "4" else 1.0
+        return outcome()
+
+    monkeypatch.setattr("heapwright.interleaving.budget.time.monotonic", lambda: clock[0])
+    made = blocks(FakeProgram(slow_fourth))
+    made.measure_all("search", 0, [CONFIGS[:2]] * 3, INPUTS[:1])
+    made.measure_all("minify", 0, [[CONFIGS[3]]] * 12, INPUTS[:1])
+    assert made.typical.seconds == 10
+    assert made.seconds_of(CONFIGS[:2]) == 2
+    assert made.seconds_of(CONFIGS[2:]) == 20, "the third never ran, so it counts as the latest runs do"
+
+
 def test_a_phase_with_other_configurations_has_other_blocks() -> None:
     store = MemoryStore()
     made = blocks(FakeProgram(), store)

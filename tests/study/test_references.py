@@ -127,9 +127,9 @@ def test_advice_that_beats_the_search_stands_for_the_study(
 def test_with_little_time_rows_go(runs: float, picks: int | None, beside: int | None, pairs: int | None) -> None:
     """Several rows have more pairs than a proof needs; the most important pick stays."""
     budget = Budget(0.0 if runs == math.inf else runs * 2.0)
-    blocks: Any = SimpleNamespace(budget=budget, typical=SimpleNamespace(seconds=2.0))
-    configs = [Config(number, "toy", {}, {}) for number in range(2, 6)]
-    found = fitting_rows(configs[:2], configs[2:], blocks, [Input("default")], Options(pairs_min=10))
+    blocks: Any = SimpleNamespace(budget=budget, seconds_of=lambda configs: 2.0 * len(configs))
+    default, *configs = [Config(number, "toy", {}, {}) for number in range(1, 6)]
+    found = fitting_rows(default, configs[:2], configs[2:], blocks, [Input("default")], Options(pairs_min=10))
     if picks is None:
         assert found is None
         return

@@ -13,6 +13,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from heapwright.allocators.program_file import read_program
@@ -33,19 +34,32 @@ def trace_bindings(program: str, env: Mapping[str, str], folder: Path) -> Bindin
         folder: an empty one, for what the loader writes.
 
     Returns:
-        One process, or none where the loader cannot tell: static and set-user-ID programs, C libraries other than
-        glibc, programs for another machine, and programs whose own malloc may pass its calls on.
+        One process, or none where the loader cannot tell: see `trace_loading`, and programs whose own malloc may pass
+        its calls on.
     """
     found = read_program(program)
-    if (
-        found is None
-        or not found.loader
-        or found.passes_on
-        or found.path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)
-    ):
+    if found is None or found.passes_on:
         return []
+    trace_loading(program, env, folder)
+    return bindings(folder)
+
+
+def trace_loading(program: str, env: Mapping[str, str], folder: Path) -> None:
+    """Let the loader write all bindings of a program into a folder, without running the program.
+
+    It writes nothing for static and set-user-ID programs, C libraries other than glibc, and programs for another
+    machine.
+
+    Args:
+        program: a path, or a name on PATH; of a script its interpreter is asked.
+        env: the whole environment that the program would have, the library to preload included.
+        folder: an empty one, for what the loader writes.
+    """
+    found = read_program(program)
+    if found is None or not found.loader or found.path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return
     asked = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", **watch_environment(folder)}
-    try:
+    with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
             [found.loader, os.path.realpath(found.path)],
             env={**env, **asked},
@@ -55,9 +69,6 @@ def trace_bindings(program: str, env: Mapping[str, str], folder: Path) -> Bindin
             timeout=_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return bindings(folder)
 
 
 def check_loaded(allocator: Allocator, program: str, env: Mapping[str, str]) -> None:

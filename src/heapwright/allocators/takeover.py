@@ -18,7 +18,8 @@ from pathlib import Path
 from heapwright.allocators.glibc_tunables import find_loader
 from heapwright.allocators.registry import Allocator
 
-_BINDING = re.compile(r"binding file (.+?) \[\d+\] to (.+?) \[\d+\]: normal symbol `malloc'")
+_BINDING = r"binding file (.+?) \[\d+\] to (.+?) \[\d+\]: normal symbol `({names})'"
+ALL = r"\w+"
 
 
 Bindings = list[set[tuple[str, str]]]  # for each process: (file, whose malloc it was bound to)
@@ -36,10 +37,21 @@ def is_watched(env: Mapping[str, str]) -> bool:
 
 
 def bindings(folder: Path) -> Bindings:
-    """Read the bindings that the loader wrote into a folder, for each process."""
-    logs = [_BINDING.findall(path.read_text(errors="replace")) for path in sorted(folder.glob("bindings.*"))]
-    found = ({(_file(user), _file(provider)) for user, provider in log} for log in logs)
+    """Read whose malloc each file was bound to, for each process, from what the loader wrote into a folder."""
+    found = ({(user, provider) for user, provider, _ in log} for log in bound_files(folder, "malloc"))
     return [pairs for pairs in found if pairs]
+
+
+def bound_files(folder: Path, names: str) -> list[list[tuple[str, str, str]]]:
+    """Read the bindings that the loader wrote into a folder: for each process (file, provider, name of the symbol).
+
+    Args:
+        folder: see `watch_environment`.
+        names: a regular expression for the names of the symbols.
+    """
+    binding = re.compile(_BINDING.format(names=names))
+    logs = [binding.findall(path.read_text(errors="replace")) for path in sorted(folder.glob("bindings.*"))]
+    return [[(_file(user), _file(provider), name) for user, provider, name in log] for log in logs]
 
 
 def _file(name: str) -> str:

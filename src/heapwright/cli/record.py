@@ -181,6 +181,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"{others[0].trace.parent}: {each}, {counted(sum(p.packed.events for p in others), 'event')} in all")
     _warn_if_thinned(args, recording.processes)
     _warn_of_wrapper(recording.processes)
+    _warn_of_unrecorded_calls(recording.processes)
     _warn_of_larger_process(recording.processes)
     if recording.failure:
         warn(f"the run failed: {recording.failure}")
@@ -224,6 +225,15 @@ def _warn_of_wrapper(processes: Sequence[RecordedProcess]) -> None:
     found = read_program(processes[0].executable) if processes and processes[0].executable else None
     if found is not None and found.passes_on:
         warn(f"{found.path.name} defines malloc; the recording holds the calls that this malloc passes on")
+
+
+def _warn_of_unrecorded_calls(processes: Sequence[RecordedProcess]) -> None:
+    """Warn if the program of the first process has an allocator of its own beside malloc."""
+    from heapwright.allocators.direct_calls import unrecorded_calls
+
+    program = processes[0].executable if processes else ""
+    if program and (why := unrecorded_calls(program, os.environ)):
+        warn(f"{processes[0].trace} lacks allocations of {processes[0].name}: {why}; only calls of malloc are recorded")
 
 
 def _warn_of_larger_process(processes: Sequence[RecordedProcess]) -> None:

@@ -61,6 +61,7 @@ class Blocks:
         self.progress = progress
         self.budget = budget or Budget()
         self.typical = TypicalCost()
+        self._typical_of: dict[int, TypicalCost] = {}
         self._outputs = OutputCheck()
         self._counted: set[tuple[str, int, str, int]] = set()  # runs that were charged: phase, block, input, config
         self.unusable: dict[int, str] = {}
@@ -71,6 +72,13 @@ class Blocks:
         self.progress.phase(name, runs)
         if self.budget.limited:
             self.progress.limit(self.budget.limit_s - self.budget.spent_s)
+
+    def seconds_of(self, configs: Sequence[Config]) -> float:
+        """The cost of one run of each of these configurations, in seconds; one that never ran counts as typical.
+
+        The latest runs may all be of a configuration that makes the program far slower than these do.
+        """
+        return sum(self._typical_of.get(config.id, self.typical).seconds for config in configs)
 
     def first_block(self, phase: str, configs: Sequence[Config]) -> int:
         """Return the number of a phase's first block.
@@ -136,7 +144,9 @@ class Blocks:
             if plan.key in stored and (phase, *plan.key) not in self._counted:
                 self._counted.add((phase, *plan.key))
                 if stored[plan.key].elapsed_s:
-                    self.typical.add(stored[plan.key].charged_s(self.runner.slots))
+                    cost = stored[plan.key].charged_s(self.runner.slots)
+                    self.typical.add(cost)
+                    self._typical_of.setdefault(plan.config.id, TypicalCost()).add(cost)
         return made
 
     def _run(self, works: Sequence[Work], stored: dict[tuple[int, str, int], StoredRun]) -> None:

@@ -228,7 +228,8 @@ class PlainProgress(SilentProgress):
         by_runs = (self._total - self._done) * took / fresh
         left = max(0.0, min(by_runs, self._limit_s - took))
         at_most = self._open_end or left < by_runs
-        return f", {'at most' if at_most else 'about'} {left:.0f} s left{self._study_eta(0.0 if at_most else left)}"
+        in_study = self._study_eta(0.0 if at_most else left)
+        return f", {'at most' if at_most else 'about'} {left:.0f} s left{in_study}" if left >= 1 else in_study
 
     def _study_eta(self, phase_left: float) -> str:
         """Return the time left in the study: at least that of its phase and of its later stages (seconds)."""

@@ -42,6 +42,7 @@ class Rows:
 
 
 def fitting_rows(
+    default: Config,
     picks: Sequence[Config],
     references: Sequence[Config],
     blocks: Blocks,
@@ -55,16 +56,14 @@ def fitting_rows(
     runs may turn out slower. A single pick needs no such reserve: without its pairs nothing can be proven at all.
 
     Args:
+        default: the configuration that the rows are compared with.
         picks: the most important first.
         references: rows of usual advice, the most important first.
-        blocks: its budget and its typical run say how much time there is.
+        blocks: its budget and the cost of its runs say how many pairs fit.
         inputs: the inputs to run.
         options: the study's options.
     """
-    in_time = math.inf
-    a_run = len(inputs) * blocks.typical.seconds
-    if blocks.budget.limited and a_run:
-        in_time = (blocks.budget.limit_s - blocks.budget.spent_s) / a_run + 1e-9  # runs of every input
+    left_s = blocks.budget.limit_s - blocks.budget.spent_s if blocks.budget.limited else math.inf
     for chosen, beside in (
         (picks, references),
         (picks, references[:1]),
@@ -72,11 +71,12 @@ def fitting_rows(
         (picks[:1], references[:1]),
         (picks[:1], ()),
     ):
-        rows = {c.id for c in [*chosen, *beside]}
+        rows = {c.id: c for c in [*chosen, *beside]}
         needed = pairs_needed(len(inputs), len(rows) * len(options.objectives))
         if not rows or (beside and needed > options.pairs_max):
             continue
-        fits = in_time / (1 + len(rows))
+        a_pair = len(inputs) * blocks.seconds_of([default, *rows.values()])
+        fits = left_s / a_pair + 1e-9 if a_pair else math.inf
         spare = SPARE if len(rows) > 1 else 1.0
         if fits >= spare * min(needed, options.pairs_max):
             others = tuple(c for c in beside if c.id not in {p.id for p in chosen})
@@ -119,7 +119,7 @@ def confirm(default: Config, rows: Rows, blocks: Blocks, inputs: Sequence[Input]
     done = rows.pairs
     while done < options.pairs_max:
         candidates = gather(runs, {c.id: c for c in everything}, default.id)
-        a_block = len(picks) * len(inputs) * blocks.typical.seconds
+        a_block = len(inputs) * blocks.seconds_of(picks)
         if blocks.budget.over(a_block) or all(_settled(candidates[c.id], options) for c in rows.picks):
             break
         further = min(CONFIRM_LOOK, options.pairs_max - done)

@@ -220,7 +220,7 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     inputs, options = session.workload.test, session.options
     configs = list({c.id: c for c in final.values()}.values())  # two picks may be one configuration
     advice = {name: c for name, c in usual_advice(session).items() if not c.is_default}
-    rows = fitting_rows(configs, list(advice.values()), session.blocks, inputs, options)
+    rows = fitting_rows(session.default, configs, list(advice.values()), session.blocks, inputs, options)
     chosen = {c.id for c in [*rows.picks, *rows.references]} if rows else set()
     session.store.update(
         picks={name: config.id for name, config in final.items() if config.id in chosen},
@@ -231,7 +231,8 @@ def _confirm(session: Session, final: dict[PickName, Config], searched: int) -> 
     def note_too_short(tests: int) -> None:
         """Store the needs of a confirmation with so many tests: pairs of each input, and seconds for one pick."""
         pairs = pairs_needed(len(inputs), tests)
-        needs = {"pairs": pairs, "seconds": 2 * pairs * len(inputs) * session.run_s, "run_s": session.run_s}
+        a_pair = len(inputs) * session.blocks.seconds_of([session.default, *configs[:1]])
+        needs = {"pairs": pairs, "seconds": pairs * a_pair, "run_s": session.run_s}
         replayed = {run.config for run in session.store.runs(Phase.REPLAY)} - {session.default.id}
         unmeasured = 0.0 if searched else float(len(replayed))
         found = {"searched": float(searched), "unmeasured": unmeasured, "candidates": float(len(configs))}

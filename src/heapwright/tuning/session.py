@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import msgspec
 
+from heapwright.allocators.direct_calls import unrecorded_calls
 from heapwright.allocators.embedded import embedded_name
 from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.registry import Allocator
@@ -186,8 +187,12 @@ class Session:
             return f"{embedded_name(own)} is linked into it, and a recording sees none of its allocations"
         if self.store.meta.managed.get("reach") == "glibc":
             return "it is linked statically, so it cannot be recorded"
-        obstacle = find_obstacle(self.workload.program())
-        return obstacle.why if obstacle is not None and obstacle.certain else ""
+        program = self.workload.program()
+        obstacle = find_obstacle(program)
+        if obstacle is not None and obstacle.certain:
+            return obstacle.why
+        why = "" if self.workload.container else unrecorded_calls(program, self.workload.base_environment())
+        return f"{why}, and only calls of malloc are recorded" if why else ""
 
     def make_executor(self, timeout: float, first: bool = False) -> Executor:
         """An executor that runs and measures the program.
