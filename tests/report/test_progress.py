@@ -121,6 +121,17 @@ def test_the_rest_of_a_phase_that_may_end_early_is_an_upper_bound(
     )
 
 
+def test_no_line_says_that_no_time_is_left(capsys: pytest.CaptureFixture[str], now: list[float]) -> None:
+    """It said 'at most 0 s left' while the last run went on."""
+    with PlainProgress() as plain:
+        plain.phase("confirm", 160)
+        plain.limit(6.0)
+        for _ in range(2):
+            now[0] += 5.9
+            plain.ran(fresh=True)
+    assert capsys.readouterr().err.splitlines()[0] == "heapwright: confirming on fresh runs: 2 of at most 160 runs"
+
+
 def test_a_stage_that_takes_longer_does_not_use_up_the_time_of_later_ones(
     capsys: pytest.CaptureFixture[str], now: list[float]
 ) -> None:
