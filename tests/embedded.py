@@ -15,16 +15,31 @@ _EXPORTED = ("malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_a
 
 def build_prefixed_jemalloc(folder: Path, *options: str) -> Path:
     """Builds embedded_jemalloc.c, whose jemalloc has prefixed names and a prefixed variable."""
-    archive, cc = needs.archive("libjemalloc.a"), needs.command("gcc")
+    path = folder / "embedded_jemalloc"
+    _build_jemalloc(folder, "libjemalloc.a", path, *options)
+    return path
+
+
+def build_library_with_jemalloc(folder: Path) -> tuple[Path, Path]:
+    """Builds a program, and a library for it that contains the jemalloc of `build_prefixed_jemalloc`, and its loop."""
+    library, program, main = folder / "libpool.so.1", folder / "pooled", folder / "main.c"
+    _build_jemalloc(folder, "libjemalloc_pic.a", library, "-shared", "-fPIC", "-Dmain=run_pool")
+    main.write_text(
+        "int run_pool(int argc, char** argv);\nint main(int argc, char** argv) { return run_pool(argc, argv); }\n"
+    )
+    subprocess.run([needs.command("gcc"), "-o", program, main, library, f"-Wl,-rpath,{folder}"], check=True)
+    return program, library
+
+
+def _build_jemalloc(folder: Path, archive: str, path: Path, *options: str) -> None:
+    archive, cc = needs.archive(archive), needs.command("gcc")
     names = folder / "names"
     lines = [f"{name} _rjem_{name}" for name in _EXPORTED] + ["secure_getenv rjem_getenv"]
     names.write_text("\n".join(lines) + "\n")
     prefixed = folder / "libprefixed.a"
     subprocess.run([needs.command("objcopy"), f"--redefine-syms={names}", archive, prefixed], check=True)
-    path = folder / "embedded_jemalloc"
     words: list[str | Path] = [cc, "-O1", "-Wall", *options, "-o", path, PROGRAMS / "embedded_jemalloc.c", prefixed]
     subprocess.run([*words, "-lstdc++", "-lm", "-lpthread"], check=True)
-    return path
 
 
 def build_with(folder: Path, archive: str, *options: str) -> Path:

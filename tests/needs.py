@@ -109,7 +109,11 @@ PACKAGES = {
 }
 
 # Static library → the Debian package that has it.
-ARCHIVES = {"libjemalloc.a": "libjemalloc-dev", "libtcmalloc_minimal.a": "libgoogle-perftools-dev"}
+ARCHIVES = {
+    "libjemalloc.a": "libjemalloc-dev",
+    "libjemalloc_pic.a": "libjemalloc-dev",
+    "libtcmalloc_minimal.a": "libgoogle-perftools-dev",
+}
 
 
 def missing(package: str) -> NoReturn:

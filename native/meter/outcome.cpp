@@ -49,12 +49,12 @@ class Object {
   std::string text_;
 };
 
-template <class Get>
-std::string list(const std::vector<SeriesPoint>& series, Get get) {
+template <class Items, class Get>
+std::string list(const Items& items, Get get) {
   std::string text = "[";
-  for (const auto& point : series) {
+  for (const auto& item : items) {
     text += text.size() > 1 ? "," : "";
-    text += get(point);
+    text += get(item);
   }
   text += ']';
   return text;
@@ -100,6 +100,7 @@ std::string breakdown_json(const TreeBreakdown& tree) {
   json.count("processes", tree.processes);
   json.raw("busiest", quoted(tree.busiest));
   json.count("busiest_pss", tree.busiest_pss);
+  json.raw("busiest_files", list(tree.busiest_files, quoted));
   return json.text();
 }
 

@@ -93,12 +93,13 @@ Parts& Parts::operator+=(const Parts& more) {
 Breakdown parse_smaps(const std::string& text, const std::string& executable) {
   const std::vector<SizedMapping> mappings = mappings_of(text);
   std::set<std::uint64_t> programs;
+  Breakdown sum;
   for (const SizedMapping& mapping : mappings) {
     if (mapping.inode != 0 && mapping.access[2] == 'x') {
       programs.insert(mapping.inode);
+      sum.program_files.emplace(mapping.path);
     }
   }
-  Breakdown sum;
   std::uint64_t executable_end = 0;  // of the executable's mappings, its bss included
   for (std::size_t i = 0; i < mappings.size(); ++i) {
     const SizedMapping& mapping = mappings[i];

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace heapwright::meter {
@@ -36,10 +37,11 @@ struct Parts {
   Parts& operator+=(const Parts& more);
 };
 
-// Bytes by RSS and by PSS.
+// Bytes by RSS and by PSS, and the paths of the files that count as program.
 struct Breakdown {
   Parts rss;
   Parts pss;
+  std::set<std::string> program_files;
 };
 
 // `executable`: the path of the process's program, as mappings name it.

@@ -36,6 +36,7 @@ struct TreeBreakdown {
   Breakdown sum;
   std::uint64_t processes = 0;
   std::string busiest;  // the path of its program
+  std::set<std::string> busiest_files;
   std::uint64_t busiest_pss = 0;
 };
 

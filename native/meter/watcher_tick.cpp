@@ -117,6 +117,7 @@ std::optional<Rollup> Watcher::read_memory(pid_t task, TreeBreakdown& tree) cons
   if (memory.pss > tree.busiest_pss) {
     tree.busiest_pss = memory.pss;
     tree.busiest = executable_of(task);
+    tree.busiest_files = found->program_files;
   }
   return memory;
 }

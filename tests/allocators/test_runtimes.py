@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,6 +166,17 @@ def test_the_runtime_of_openmp_is_found(tmp_path: Path) -> None:
     assert found.name == "openmp"
     assert [p.key for p in found.space(threads=True).params] == ["stacksize", "wait_policy"]
     assert found.space(threads=False).params == ()
+
+
+def test_a_library_that_the_program_loads_later_is_found() -> None:
+    """As Python loads Arrow; its file does not name it."""
+    loaded = ["libc.so.6", "libarrow.so.2600"]
+    arrow = find_runtimes([sys.executable], loaded=loaded)[-1]
+    assert (arrow.name, arrow.title, arrow.program) == ("arrow", "Apache Arrow 26", Path(sys.executable))
+    space = arrow.space(threads=True)
+    assert space.environment({"default_memory_pool": "system"}, {}) == {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+    assert "arrow" not in names(sys.executable)
+    assert "ruby" not in {found.name for found in find_runtimes(["sort"], loaded=["libruby-3.1.so"])}
 
 
 def test_a_language_comes_before_a_library(tmp_path: Path) -> None:

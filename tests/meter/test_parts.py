@@ -20,6 +20,8 @@ def test_anonymous_memory_is_no_programs_and_no_files(any_meter: Meter) -> None:
         assert parts["program"] + parts["files"] + parts["stacks"] <= 2 * SMALL
     assert Path(found["busiest"]) == any_meter.program.resolve()
     assert sum(pss.values()) / 3 <= found["busiest_pss"] <= sum(pss.values())
+    assert found["busiest"] in found["busiest_files"]
+    assert any(Path(file).name == "libc.so.6" for file in found["busiest_files"])
 
 
 def test_heap_and_files_are_told_apart(any_meter: Meter, program: Callable[..., Path], tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ TEST(Parts, EachMappingCountsForWhatHoldsIt) {
   EXPECT_EQ(found.rss.other, (2048 + 20 + 30) * kKib);
   EXPECT_EQ(found.pss.heap, 512 * kKib);
   EXPECT_EQ(found.rss.sum(), 2 * found.pss.sum());
+  EXPECT_EQ(found.program_files, (std::set<std::string>{"/lib/libc.so.6", "/usr/bin/sort of"}));
 }
 
 TEST(Parts, AnArenaIsHeapWithItsReservedRestOnly) {

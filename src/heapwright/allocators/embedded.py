@@ -59,12 +59,7 @@ def _read(found: ProgramFile, data: mmap.mmap, ask: bool) -> Allocator | None:
     # CPython 3.13 and later carry mimalloc, and use it only when PYTHONMALLOC says so.
     if not family or (family == "mimalloc" and data.find(b"PYTHONMALLOC\0") >= 0):
         return None
-    variable, version = "", ""
-    if family == "jemalloc":
-        prefix = _JEMALLOC_VARIABLE.search(data)
-        variable = f"{prefix[1].decode()}MALLOC_CONF" if prefix else ""
-        said = _JEMALLOC_VERSION.search(data)
-        version = said[1].decode() if said else ""
+    variable, version = jemalloc_facts(data) if family == "jemalloc" else ("", "")
     allocator = _allocator(family, version, path, variable)
     spec = allocator.file.allocator
     if ask and spec.probe != "names" and can_ask(path):
@@ -73,6 +68,16 @@ def _read(found: ProgramFile, data: mmap.mmap, ask: bool) -> Allocator | None:
             return None
         return _allocator(family, answer.version or version, path, variable)
     return allocator
+
+
+def jemalloc_facts(data: mmap.mmap) -> tuple[str, str]:
+    """The variable and the version of a jemalloc whose functions have a prefix; each empty if it is not told.
+
+    Args:
+        data: the program or library that it is linked into.
+    """
+    prefix, version = _JEMALLOC_VARIABLE.search(data), _JEMALLOC_VERSION.search(data)
+    return f"{prefix[1].decode()}MALLOC_CONF" if prefix else "", version[1].decode() if version else ""
 
 
 def _allocator(name: str, version: str, program: str, variable: str = "") -> Allocator:

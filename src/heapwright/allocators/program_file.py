@@ -82,7 +82,12 @@ _FAMILIES = {
 
 def family_in(data: mmap.mmap) -> str:
     """The family of the allocator whose texts are in a program ('jemalloc', 'mimalloc', 'tcmalloc'), or empty."""
-    return next((name for name, text in _FAMILIES.items() if data.find(text) >= 0), "")
+    return next(iter(families_in(data)), "")
+
+
+def families_in(data: mmap.mmap) -> tuple[str, ...]:
+    """The families of all allocators whose texts are in a program or library."""
+    return tuple(name for name, text in _FAMILIES.items() if data.find(text) >= 0)
 
 
 def read_program(program: str) -> ProgramFile | None:
@@ -127,7 +132,7 @@ class MappedFile(NamedTuple):
         defines_malloc: whether other files of the process can use its malloc.
         needed: the libraries that it needs, by name.
         interpreter: whether it names a dynamic loader; only a dynamic program does.
-        family: whose malloc its texts show ('jemalloc', 'mimalloc', 'tcmalloc'), or empty.
+        families: whose mallocs its texts show: 'jemalloc', 'mimalloc', 'tcmalloc'.
         carries_unused: whether it is CPython, which carries mimalloc and rarely uses it.
         glibc: the version that glibc's banner in it gives ('2.36'), '?' if it has glibc's malloc without the banner,
             or empty.
@@ -139,12 +144,17 @@ class MappedFile(NamedTuple):
     defines_malloc: bool
     needed: tuple[str, ...]
     interpreter: bool
-    family: str
+    families: tuple[str, ...]
     carries_unused: bool
     glibc: str
     go: bool
     bits: int
     musl: bool = False
+
+    @property
+    def family(self) -> str:
+        """The first of its families, or empty."""
+        return next(iter(self.families), "")
 
 
 # A text of musl's dynamic linker, and functions of its two mallocs.
@@ -159,7 +169,7 @@ def read_mapped(path: Path) -> MappedFile | None:
             if data[:4] != b"\x7fELF" or data[5] != 1:
                 return None
             if data[4] != 2:
-                return MappedFile(False, (), False, "", False, "", False, 32)
+                return MappedFile(False, (), False, (), False, "", False, 32)
             header = _HEADER.unpack_from(data, 16)
             program_at, section_at, program_size, programs, section_size, sections = (*header[4:6], *header[8:12])
             segments = [_SEGMENT.unpack_from(data, program_at + i * program_size) for i in range(programs)]
@@ -171,7 +181,7 @@ def read_mapped(path: Path) -> MappedFile | None:
                 defines_malloc=_defines_malloc(data, headers),
                 needed=_needed(data, headers),
                 interpreter=any(s[0] == _PT_INTERP for s in segments),
-                family=family_in(data),
+                families=families_in(data),
                 carries_unused=data.find(b"PYTHONMALLOC\0") >= 0,
                 glibc=banner[1].decode() if banner else "?" if malloc else "",
                 go=any(b"Go\0\0" in note for note in notes),

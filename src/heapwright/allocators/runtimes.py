@@ -95,7 +95,10 @@ def shipped_runtimes() -> tuple[SpaceFile, ...]:
 
 
 def find_runtimes(
-    command: Sequence[str], known: Sequence[SpaceFile] | None = None, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    known: Sequence[SpaceFile] | None = None,
+    env: Mapping[str, str] | None = None,
+    loaded: Sequence[str] = (),
 ) -> list[Runtime]:
     """Find the runtimes that run a command, a language's before a library's.
 
@@ -103,6 +106,7 @@ def find_runtimes(
         command: its words, the program first: a path, or a name on PATH. One word suffices.
         known: the files of the runtimes to look for; default: those that heapwright brings.
         env: the command's environment; default: ours.
+        loaded: names of further libraries that it was seen to load, as Python loads those of its modules.
     """
     path = find_executable(command, os.environ if env is None else env)
     if path is None:
@@ -111,9 +115,9 @@ def find_runtimes(
     with elf_view(path) as view:
         if view is None:
             return []
-        specs = [(file, file.runtime) for file in files_ if file.runtime and _matches(file.runtime, path, view)]
+        specs = [(file, file.runtime) for file in files_ if file.runtime and _matches(file.runtime, path, view, loaded)]
         specs.sort(key=lambda found: found[1].library)
-        return [Runtime(file, _version(spec, path, view, command[1:]), path) for file, spec in specs]
+        return [Runtime(file, _version(spec, path, view, command[1:], loaded), path) for file, spec in specs]
 
 
 def find_executable(command: Sequence[str], env: Mapping[str, str]) -> Path | None:
@@ -181,25 +185,27 @@ def _output_of(words: list[str], env: Mapping[str, str] | None = None) -> str:
     return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
 
 
-def _matches(spec: RuntimeSpec, path: Path, view: ElfView) -> bool:
+def _matches(spec: RuntimeSpec, path: Path, view: ElfView, loaded: Sequence[str]) -> bool:
     """Whether a file is an executable of this runtime.
 
     Args:
         spec: the runtime.
         path: the executable.
         view: its file.
+        loaded: see `find_runtimes`.
     """
     names = {path.name, path.resolve().name}
     if spec.names and not any(re.fullmatch(pattern, name) for pattern in spec.names for name in names):
         return False
-    if any(re.fullmatch(pattern, library) for pattern in spec.libraries for library in view.needed):
+    libraries = (*view.needed, *loaded) if spec.library else view.needed
+    if any(re.fullmatch(pattern, library) for pattern in spec.libraries for library in libraries):
         return True
     if not (spec.symbols or spec.texts):
         return False
     return all(view.data.find(text.encode()) >= 0 for text in spec.texts) and all(map(view.defines, spec.symbols))
 
 
-def _version(spec: RuntimeSpec, path: Path, view: ElfView, words: Sequence[str]) -> str:
+def _version(spec: RuntimeSpec, path: Path, view: ElfView, words: Sequence[str], loaded: Sequence[str]) -> str:
     """The runtime's version; empty if it is unknown.
 
     Args:
@@ -207,9 +213,10 @@ def _version(spec: RuntimeSpec, path: Path, view: ElfView, words: Sequence[str])
         path: the executable.
         view: its file.
         words: the command's words behind the program.
+        loaded: see `find_runtimes`.
     """
     real = path.resolve()
-    for text in (*view.needed, real.name):
+    for text in (*view.needed, *(loaded if spec.library else ()), real.name):
         for pattern in spec.version:
             if found := re.search(pattern, text):
                 return found[1]

@@ -278,7 +278,8 @@ def _has_private(found: AdviceFigures) -> bool:
 
 def _private_step(found: AdviceFigures) -> str:
     """Return the step for a malloc that only a library uses."""
-    return f"the library's own settings and figures: {', '.join(found.private_mallocs)}"
+    libraries = ", ".join(found.private_mallocs)
+    return f"the library's own settings, which heapwright tune searches where it knows them: {libraries}"
 
 
 def _smaller_caches(found: AdviceFigures) -> str:

@@ -53,9 +53,9 @@ def which_malloc(pid: int) -> WhichMalloc:
         return WhichMalloc("unknown")
     chosen = _served_by(pid, program, program_path, files)
     private = {
-        f"{Path(path).name} ({file.family})"
+        f"{Path(path).name} ({', '.join(file.families)})"
         for path, file in files.items()
-        if path != program_path and file.family and not file.carries_unused and path not in chosen.evidence
+        if path != program_path and file.families and not file.carries_unused and path not in chosen.evidence
     }
     return chosen._replace(private=tuple(sorted(private)))
 

@@ -36,6 +36,7 @@ class Breakdown(msgspec.Struct):
         rss, pss: by resident and by proportional set size, summed over processes.
         busiest: the path of the program whose process had the most proportional memory.
         busiest_pss: how much that was, in bytes.
+        busiest_files: the paths of that program and of its libraries.
     """
 
     rss: MemoryParts
@@ -43,6 +44,7 @@ class Breakdown(msgspec.Struct):
     processes: int
     busiest: str
     busiest_pss: float
+    busiest_files: list[str] = []
 
     @property
     def main_program(self) -> str:

@@ -26,7 +26,7 @@ from heapwright.study.claim import already_zero_text, tree_sentence, unread_tree
 from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
-from heapwright.study.study_bound import busiest_program, mostly_outside_heap
+from heapwright.study.study_bound import busiest_program, loaded_files, mostly_outside_heap
 from heapwright.tuning.reachable_allocators import reachable_allocators
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import needs_warm_runs, plan_study
@@ -224,7 +224,8 @@ def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -
     on_this_machine = session.workload.container is None  # otherwise the path is one of the image
     busiest = next(filter(None, map(busiest_program, first)), "") if on_this_machine else ""
     if session.recordings is None:
-        find_extras(session, busiest)
+        loaded = next(filter(None, map(loaded_files, first)), []) if on_this_machine else []
+        find_extras(session, busiest, loaded)
     session.allocators, managed = reachable_allocators(
         session.store,
         session.executor,
@@ -236,6 +237,7 @@ def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -
         bool(session.extra_levels),
     )
     own_heap = managed is not None and bool(managed.runtime)
+    own_heap = own_heap or any(extra.library for extra in session.extras)
     session.runtime_first = own_heap and bool(session.extra_levels) and all(map(mostly_outside_heap, first))
     if not session.allocators and session.extra_levels:
         session.allocators = (as_it_is(),)

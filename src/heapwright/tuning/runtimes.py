@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ import msgspec
 
 from heapwright.allocators.huge_pages import PROCESS, has_huge_page_pool, process_space, thp_state
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, has_extras, join
+from heapwright.allocators.library_mallocs import LibraryMalloc, find_library_mallocs
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Param, Point, Space, build_space
@@ -37,18 +39,19 @@ from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import ExtraSpace, Session
 
 
-def find_extras(session: Session, busiest: str) -> None:
+def find_extras(session: Session, busiest: str, loaded: Sequence[str] = ()) -> None:
     """Look for the program's runtime, unless an earlier session did, and tell the user about it.
 
     Args:
         session: the study's session; `extras` is set.
         busiest: path of the program with the most memory, if that is not the command itself; else empty.
+        loaded: paths of the libraries of the process with the most memory, where their mallocs may hold much of it.
     """
     if not session.store.meta.seeks_runtimes:
         return
     stored = session.store.meta.runtimes
     if stored is None:
-        found = {extra.space.allocator.name: extra for extra in find_extra_spaces(session, busiest)}
+        found = {extra.space.allocator.name: extra for extra in find_extra_spaces(session, busiest, loaded)}
         for extra in found.values():
             extra.sentence = extra_sentence(extra, extra_space(extra, session))
         stored = {name: msgspec.to_builtins(extra) for name, extra in found.items()}
@@ -71,6 +74,10 @@ def extra_sentence(extra: ExtraSpace, space: Space) -> str:
     """'CPython 3.11 runs this program: its settings are searched too (malloc).'"""
     title = f"{extra.title} {extra.version}".strip()
     runs = f"{title} runs this program" if extra.program else f"The space {title} is added"
+    if extra.space.runtime is not None and extra.space.runtime.library:
+        runs = f"The program uses {title}"
+    elif extra.library:
+        runs = f"{Path(extra.library).name} has a malloc of its own ({title}), which no other malloc replaces"
     if extra.title == PROCESS:
         runs = "The process can go without transparent huge pages, which are 'always' here"
     skipped = [f"{key} ({why})" for key, why in space.skipped if not why.startswith("only with --expert")]
@@ -87,7 +94,7 @@ def extra_space(extra: ExtraSpace, session: Session) -> Space:
         found = Runtime(extra.space, extra.version, Path(extra.program)).space(session.threads, options.expert)
     else:
         thp, pool = thp_state(), has_huge_page_pool()
-        context = Context("", os.cpu_count() or 1, session.threads, options.expert, thp=thp, pool=pool)
+        context = Context(extra.version, os.cpu_count() or 1, session.threads, options.expert, thp=thp, pool=pool)
         found = build_space(extra.space, context, extra.title)
     if not options.params:
         return found
@@ -158,12 +165,12 @@ def combinations(session: Session, space: Space, measured: Sequence[StoredRun]) 
     return list(dict.fromkeys(point for point in found if point is not None))
 
 
-def find_extra_spaces(session: Session, busiest: str = "") -> list[ExtraSpace]:
-    """The extra spaces of a new study: its program's runtimes, and those that the user added.
+def find_extra_spaces(session: Session, busiest: str = "", loaded: Sequence[str] = ()) -> list[ExtraSpace]:
+    """The extra spaces of a new study: of its program's runtimes and libraries, and those that the user added.
 
     Args:
         session: the study's session.
-        busiest: path of the program with the most memory, if that is not the command itself; else empty.
+        busiest, loaded: see `find_extras`.
     """
     added = {file.allocator.name: file for file in session.added}
     known = [
@@ -173,19 +180,40 @@ def find_extra_spaces(session: Session, busiest: str = "") -> list[ExtraSpace]:
     workload = session.workload
     command = workload.command(workload.train[0])
     command = [workload.program(workload.train[0]), *command[1:]]
-    found = find_runtimes(command, known, session.config_cache.base)
+    names, base = [Path(path).name for path in loaded], session.config_cache.base
+    found = find_runtimes(command, known, base, names)
     if not found and busiest:
-        found = find_runtimes([busiest], known, session.config_cache.base)
+        found = find_runtimes([busiest], known, base, names)
+    mallocs = find_library_mallocs(loaded)
     for name, file in added.items():
         if file.runtime is not None and name not in {one.name for one in found}:
             title = file.runtime.title
             session.progress.note(f"{title} does not run this program, so the settings of --add-space are not searched")
     process = ExtraSpace(process_space(), PROCESS)
     return [
-        *(ExtraSpace(one.file, one.spec.title, one.version, str(one.program)) for one in found),
+        *(
+            ExtraSpace(one.file, one.spec.title, one.version, str(one.program), _library_of(one, mallocs))
+            for one in found
+        ),
+        *_library_spaces(mallocs, [one for one in found if one.spec.library]),
         *(ExtraSpace(file, name) for name, file in added.items() if file.runtime is None),
         *([process] if thp_state() == "always" and extra_space(process, session).params else []),
     ]
+
+
+def _library_of(runtime: Runtime, mallocs: Sequence[LibraryMalloc]) -> str:
+    """The path of the library with a malloc of its own whose settings a runtime's are; empty if there is none."""
+    matches = (str(m.path) for m in mallocs if any(re.fullmatch(p, m.path.name) for p in runtime.spec.libraries))
+    return next(matches, "") if runtime.spec.library else ""
+
+
+def _library_spaces(mallocs: Sequence[LibraryMalloc], runtimes: Sequence[Runtime]) -> Iterator[ExtraSpace]:
+    """Yield the spaces of the mallocs of libraries, also without settings, but not of libraries that are runtimes."""
+    known = {_library_of(runtime, mallocs) for runtime in runtimes}
+    for malloc in mallocs:
+        if str(malloc.path) not in known:
+            file = malloc.space() or SpaceFile(AllocatorSpec(malloc.name))
+            yield ExtraSpace(file, " and ".join(malloc.families), malloc.version, library=str(malloc.path))
 
 
 def _space_with(space: Space, extras: Sequence[Space]) -> Space:

@@ -42,6 +42,7 @@ class ExtraSpace(msgspec.Struct):
         title: its name for people, without the version.
         version: of the runtime; empty if it is unknown.
         program: path of the runtime's executable; empty for a space that is no runtime's.
+        library: path of the library whose malloc of its own these settings are about; empty for all other spaces.
         sentence: the message about it for the user.
     """
 
@@ -49,6 +50,7 @@ class ExtraSpace(msgspec.Struct):
     title: str
     version: str = ""
     program: str = ""
+    library: str = ""
     sentence: str = ""
 
 
