@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -46,12 +47,28 @@ def test_settings_are_unknown_where_the_malloc_in_use_is(tmp_path: Path) -> None
 
 def test_tune_searches_the_settings_of_a_librarys_malloc(tmp_path: Path) -> None:
     """It proves what no malloc of the program can change: the library keeps free memory for ten seconds."""
-    program, _ = build_library_with_jemalloc(tmp_path)
-    words = ("--allocator", "glibc", "--minimize", "peak_rss", "--budget", "16", "--pairs", "6:6", "--no-minify")
+    program, library = build_library_with_jemalloc(tmp_path)
+    words = (
+        "--json",
+        "found.json",
+        "--allocator",
+        "glibc",
+        "--minimize",
+        "peak_rss",
+        "--budget",
+        "16",
+        "--pairs",
+        "6:6",
+        "--no-minify",
+    )
     done = Heapwright(tmp_path, report=False, forked=True)("tune", *words, "--study", "s.study", "--", str(program))
     assert done.status == 0, done.err
     said = "libpool.so.1 has a malloc of its own (jemalloc 5."
     assert said in " ".join(done.err.split())
+    found = json.loads((tmp_path / "found.json").read_text())
+    (one,) = found["runtimes"]
+    assert (one["name"], one["title"], one["program"], one["library"]) == ("pool", "jemalloc", None, str(library))
+    assert found["runtime"] is None
     pick = load_view(tmp_path / "s.study").picks["memory"]
     assert pick.config.settings["pool.dirty_decay_ms"]
     assert "dirty_decay_ms:" in pick.config.env["_RJEM_MALLOC_CONF"]

@@ -30,28 +30,29 @@ def _recordings(view: StudyView) -> dict[str, Any]:
 
 
 def _runtimes(view: StudyView) -> list[dict[str, Any]]:
-    """The runtimes recognised by the program's file: a language's first, then libraries such as OpenMP."""
+    """The runtimes that were recognised: a language's, then libraries such as OpenMP, then mallocs of libraries."""
     tried = {key for e in view.evaluations for key in e.config.settings}
     return [
         {
             "name": name,
             "title": extra["title"],
             "version": extra["version"] or None,
-            "program": extra["program"],
+            "program": extra["program"] or None,
+            "library": extra.get("library") or None,
             "sentence": extra["sentence"],
             "searched": [
                 key for key in dict.fromkeys(p["key"] for p in extra["space"]["param"]) if f"{name}.{key}" in tried
             ],
         }
         for name, extra in view.runtimes.items()
-        if extra["program"]
+        if extra["program"] or extra.get("library")
     ]
 
 
 def _runtime(view: StudyView) -> dict[str, Any] | None:
     """The runtime that runs the program: recognised by its file, or at least known to manage the memory itself."""
     known = [{"name": view.managed["runtime"]}] if view.managed.get("runtime") else []
-    return next(iter([*_runtimes(view), *known]), None)
+    return next(iter([*(one for one in _runtimes(view) if one["program"]), *known]), None)
 
 
 def tune_json(view: StudyView) -> dict[str, Any]:
