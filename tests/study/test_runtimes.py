@@ -12,6 +12,7 @@ from heapwright.allocators.space_spec import AllocatorSpec, ParamSpec, SpaceFile
 from heapwright.errors import HeapwrightError
 from heapwright.measure.memory_parts import Breakdown, MemoryParts
 from heapwright.study.extra_space_text import with_tried
+from heapwright.study.load import view_of
 from heapwright.study.local_environment import all_spaces, local_environment
 from heapwright.study.store import read_study
 
@@ -71,6 +72,23 @@ def test_both_halves_are_searched_together(tuning: Callable[..., Tuning]) -> Non
     assert "50.0% lower" in pick.claim
     assert view.explain(pick.config, "gc.frugal").startswith("explained")
     assert any(text.startswith("gc.frugal=yes (memory") for text in view.hazards)
+
+
+def test_a_setting_is_explained_as_this_version_has_it(tuning: Callable[..., Tuning]) -> None:
+    """Arrow 26 takes mimalloc if nothing is set, Arrow 18 took jemalloc: the later text stood for both."""
+    study = both(tuning)
+    study.go()
+    with open_writable_study(study.path) as store:
+        runtimes = store.meta.runtimes
+        assert runtimes is not None
+        frugal = runtimes["gc"]["space"]["param"][0]
+        new = {**frugal, "explain": "as it is", "requires": {**frugal["requires"], "since": "19"}}
+        old = {**frugal, "explain": "as it was", "requires": {**frugal["requires"], "before": "19"}}
+        for version, text in (("18", "as it was"), ("26", "as it is")):
+            space = {**runtimes["gc"]["space"], "param": [new, old]}
+            store.update(runtimes={"gc": {**runtimes["gc"], "space": space, "version": version}})
+            view = view_of(store)
+            assert view.explain(view.picks["memory"].config, "gc.frugal").startswith(text)
 
 
 def test_settings_without_effect_alone_are_not_searched(tuning: Callable[..., Tuning]) -> None:

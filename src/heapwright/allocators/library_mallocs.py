@@ -7,7 +7,6 @@ such a library, and a recording holds none of its blocks. But a jemalloc with a 
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from heapwright.allocators.embedded import jemalloc_facts
-from heapwright.allocators.program_file import read_mapped
+from heapwright.allocators.program_file import elf_view, families_in, read_mapped
 from heapwright.allocators.registry import bundled_space
 from heapwright.allocators.space_spec import SpaceFile
 
@@ -62,14 +61,10 @@ def find_library_mallocs(files: Sequence[str]) -> list[LibraryMalloc]:
     """
     found = []
     for path in map(Path, sorted(files)):
-        file = read_mapped(path)
-        if file is None or not file.families or file.defines_malloc or file.interpreter or file.carries_unused:
-            continue
-        variable, version = _jemalloc_facts(path) if "jemalloc" in file.families else ("", "")
-        found.append(LibraryMalloc(path, file.families, variable, version))
+        with elf_view(path) as view:  # the texts first: a process may map gigabytes of libraries
+            families = families_in(view.data) if view is not None else ()
+            variable, version = jemalloc_facts(view.data) if view is not None and "jemalloc" in families else ("", "")
+        file = read_mapped(path) if families else None
+        if file is not None and not (file.defines_malloc or file.interpreter or file.carries_unused):
+            found.append(LibraryMalloc(path, families, variable, version))
     return found
-
-
-def _jemalloc_facts(path: Path) -> tuple[str, str]:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return jemalloc_facts(data)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from heapwright.allocators.space_spec import ParamSpec, SpaceFile
+from heapwright.allocators.space_spec import ParamSpec, SpaceFile, version_trouble
 from heapwright.interleaving.candidates import Candidate, Comparisons, gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
@@ -223,10 +223,17 @@ def _by_purpose(runs: Sequence[StoredRun]) -> RunsByPurpose:
 def _param_specs(meta: StudyMeta) -> ParamSpecs:
     """The parameters of the allocators, and of the runtimes and other spaces beside them, as the study stores them."""
     spaces = {name: msgspec.convert(space, SpaceFile) for name, space in meta.spaces.items()}
-    extra_spaces = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in (meta.runtimes or {}).items()}
+    extras = meta.runtimes or {}
+    files = {name: msgspec.convert(extra["space"], SpaceFile) for name, extra in extras.items()}
+    of_extras = {  # as the version has them: a setting may have another default or range in others
+        f"{name}.{p.key}": p
+        for name, file in files.items()
+        for p in file.param
+        if not version_trouble(p, extras[name].get("version", ""))
+    }
     return ParamSpecs(
         {(name, p.key): p for name, space in spaces.items() for p in space.param},
-        {f"{name}.{p.key}": p for name, space in extra_spaces.items() for p in space.param},
+        of_extras,
         len(spaces) > 1,
     )
 

@@ -210,9 +210,13 @@ def _library_of(runtime: Runtime, mallocs: Sequence[LibraryMalloc]) -> str:
 def _library_spaces(mallocs: Sequence[LibraryMalloc], runtimes: Sequence[Runtime]) -> Iterator[ExtraSpace]:
     """Yield the spaces of the mallocs of libraries, also without settings, but not of libraries that are runtimes."""
     known = {_library_of(runtime, mallocs) for runtime in runtimes}
+    variables = {""}
     for malloc in mallocs:
         if str(malloc.path) not in known:
-            file = malloc.space() or SpaceFile(AllocatorSpec(malloc.name))
+            # Two libraries may read one variable, as all that have Rust's jemalloc: it is searched once.
+            file = malloc.space() if malloc.variable not in variables else None
+            file = file or SpaceFile(AllocatorSpec(malloc.name))
+            variables.add(malloc.variable)
             yield ExtraSpace(file, " and ".join(malloc.families), malloc.version, library=str(malloc.path))
 
 
