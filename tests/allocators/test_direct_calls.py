@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heapwright.allocators.direct_calls import unrecorded_calls
+from heapwright.allocators.direct_calls import allocates, direct_calls, unrecorded_calls
 from tests import needs
 from tests.system.conftest import Heapwright
 
@@ -59,6 +59,34 @@ def test_a_library_that_gives_malloc_to_others_is_recorded_at_it(tmp_path: Path)
         "-l:libtbbmalloc_proxy.so.2",
     )
     assert unrecorded_calls(str(program), os.environ) == ""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("mallocx", "_rjem_rallocx", "smallocx", "mi_heap_malloc", "mi_zalloc_aligned", "mi_new_nothrow"),
+        ("scalable_malloc", "scalable_posix_memalign", "tc_newarray", "tc_posix_memalign", "rpmalloc", "rpmemalign"),
+    ],
+)
+def test_functions_that_allocate(names: tuple[str, ...]) -> None:
+    assert [name for name in names if not allocates(name)] == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("malloc", "xmalloc", "nallocx", "sallocx", "dallocx", "mi_malloc_usable_size", "mi_malloc_size", "mi_free"),
+        ("scalable_allocation_mode", "scalable_allocation_command", "scalable_msize", "tc_malloc_size"),
+    ],
+)
+def test_functions_that_allocate_nothing(names: tuple[str, ...]) -> None:
+    assert [name for name in names if allocates(name)] == []
+
+
+def test_a_link_to_a_program_is_the_program(jemallocx: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(jemallocx)
+    assert direct_calls(str(link), os.environ) == "it calls mallocx of libjemalloc.so.2"
 
 
 def test_ordinary_programs_allocate_by_malloc() -> None:

@@ -84,6 +84,8 @@ def test_the_cost_of_a_configuration_is_that_of_its_own_runs(monkeypatch: pytest
     assert made.typical.seconds == 10
     assert made.seconds_of(CONFIGS[:2]) == 2
     assert made.seconds_of(CONFIGS[2:]) == 20, "the third never ran, so it counts as the latest runs do"
+    made.measure_all("confirm", 0, [[CONFIGS[2]]], INPUTS[:1])
+    assert made.seconds_of(CONFIGS[2:3]) == 1, "a first charge may only be too large"
 
 
 def test_a_phase_with_other_configurations_has_other_blocks() -> None:

@@ -14,7 +14,7 @@ from heapwright.measure.memory_parts import Breakdown, MemoryParts
 from heapwright.study.extra_space_text import with_tried
 from heapwright.study.load import view_of
 from heapwright.study.local_environment import all_spaces, local_environment
-from heapwright.study.store import read_study
+from heapwright.study.store import open_writable_study, read_study
 
 from ..allocators.spaces import number
 from .conftest import Tuning, quick
@@ -202,8 +202,6 @@ def test_one_allocator_with_a_space_beside_it(tuning: Callable[..., Tuning]) -> 
 def test_a_study_of_an_older_version_goes_on_without(tuning: Callable[..., Tuning]) -> None:
     study = tuning(world(), options=dict(SHORT))
     assert study.go_until_interrupted(20)
-    from heapwright.study.store import open_writable_study
-
     with open_writable_study(study.path) as store:
         store.update(seeks_runtimes=False, runtimes=None)
     assert study.go().runtimes == {}

@@ -8,45 +8,66 @@ file calls them. Where it is linked into the program, its functions may have any
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from heapwright.allocators.embedded import embedded_name, find_embedded
 from heapwright.allocators.loader_trace import trace_loading
+from heapwright.allocators.program_file import read_program
 from heapwright.allocators.takeover import ALL, bound_files
 from heapwright.files import scratch_folder
 
 # Functions that allocate, of jemalloc, mimalloc, TBB, tcmalloc and rpmalloc; some builds of jemalloc
-# prefix theirs.
+# prefix theirs. Functions that only tell a size or set a mode have similar names.
 _ALLOCATES = re.compile(
-    r"(?:\w+_)?(?:mallocx|rallocx)|mi_\w*(?:alloc|new)\w*|scalable_\w*(?:alloc|memalign)\w*"
-    r"|tc_(?:\w*alloc|new\w*|memalign)|rp(?:malloc|calloc|realloc|aligned_alloc)"
+    r"(?:\w+_)?(?:mallocx|rallocx|smallocx)|mi_\w*(?:alloc|new)\w*(?<!_size)|scalable_\w*(?:alloc|memalign)(?!\w*_size)"
+    r"|tc_(?:\w*alloc|new\w*|\w*memalign)|rp(?:malloc|calloc|realloc|memalign|posix_memalign|aligned_\w*alloc)"
 )
+
+
+def allocates(name: str) -> bool:
+    """Whether this is the name of a function of an allocator, beside malloc's, that allocates."""
+    return bool(_ALLOCATES.fullmatch(name))
 
 
 def unrecorded_calls(program: str, env: Mapping[str, str]) -> str:
     """Says which allocations of a program a recording does not hold, as a clause; empty if none are known.
 
-    Only what is loaded when the program starts is looked at, and the program does not run.
-
     Args:
-        program: a path, or a name on PATH.
-        env: the whole environment that the program would have.
+        program: a path, or a name on PATH. Its allocator may be asked for its version, which starts the program and
+            ends it before `main`.
+        env: see `direct_calls`.
 
     Returns:
         'jemalloc 5.3.0 is linked into it' or 'it calls mallocx of libjemalloc.so.2'.
     """
-    embedded = find_embedded(program, ask=False)
-    if embedded is not None:
-        return f"{embedded_name(embedded)} is linked into it"
+    embedded = find_embedded(program)
+    return f"{embedded_name(embedded)} is linked into it" if embedded is not None else direct_calls(program, env)
+
+
+def direct_calls(program: str, env: Mapping[str, str]) -> str:
+    """Says which functions of an allocator a program calls beside malloc, as a clause; empty if none are known.
+
+    Only what is loaded when the program starts is looked at, and the program does not run.
+
+    Args:
+        program: a path, or a name on PATH; of a script its interpreter is looked at.
+        env: the whole environment that the program would have.
+
+    Returns:
+        'it calls mallocx of libjemalloc.so.2'.
+    """
     with scratch_folder() as folder:
         trace_loading(program, env, folder)
         calls = [call for log in bound_files(folder, ALL) for call in log]
     # A library that gives malloc to others, such as libtbbmalloc_proxy, is recorded at its malloc.
     proxies = {provider for _, provider, name in calls if name == "malloc"}
+    found = read_program(program)
+    itself = os.path.realpath(found.path) if found is not None else ""
     for user, provider, name in calls:
-        if user not in (provider, *proxies) and _ALLOCATES.fullmatch(name):
-            who = "it calls" if Path(user).name == Path(program).name else f"its library {Path(user).name} calls"
+        if user not in (provider, *proxies) and allocates(name):
+            who = "it calls" if os.path.realpath(user) == itself else f"its library {Path(user).name} calls"
             return f"{who} {name} of {Path(provider).name}"
     return ""

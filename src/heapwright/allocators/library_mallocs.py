@@ -20,37 +20,40 @@ from heapwright.allocators.space_spec import SpaceFile
 
 # The settings of a library's jemalloc that are searched. Each costs runs of the whole program, and
 # these change most.
-_SEARCHED = ("dirty_decay_ms", "narenas", "tcache", "thp")
+SEARCHED = ("dirty_decay_ms", "narenas", "tcache", "thp")
 
 
 class LibraryMalloc(NamedTuple):
-    """The mallocs that a library carries for itself.
+    """The mallocs that a library carries for itself, or several libraries whose jemallocs read the same variable.
 
     Attributes:
-        path: the library.
-        families: whose mallocs they are: 'jemalloc', 'mimalloc', 'tcmalloc'.
+        paths: the libraries.
+        families: whose mallocs they are: 'jemalloc', 'mimalloc'.
         variable: the variable that its jemalloc reads; empty if it is unknown.
         version: of its jemalloc; empty if it is unknown.
     """
 
-    path: Path
+    paths: tuple[Path, ...]
     families: tuple[str, ...]
     variable: str = ""
     version: str = ""
 
     @property
     def name(self) -> str:
-        """The library's short name: 'polars_runtime' of _polars_runtime.abi3.so."""
-        return self.path.name.partition(".")[0].strip("_").removeprefix("lib") or "library"
+        """The first library's short name: 'polars_runtime' of _polars_runtime.abi3.so."""
+        return self.paths[0].name.partition(".")[0].strip("_").removeprefix("lib") or "library"
 
-    def space(self) -> SpaceFile | None:
-        """The settings to search; None if none are known, or if it is unknown which of several mallocs it uses."""
-        if self.families != ("jemalloc",) or not self.variable:
-            return None
+    @property
+    def has_settings(self) -> bool:
+        """Whether its settings are known. Of a library with several mallocs it is unknown which of them it uses."""
+        return self.families == ("jemalloc",) and bool(self.variable)
+
+    def space(self, name: str) -> SpaceFile:
+        """The settings to search, under this name; none if they are unknown."""
         file = bundled_space("jemalloc")
-        allocator = msgspec.structs.replace(file.allocator, name=self.name, env=self.variable, probe="")
-        params = [msgspec.structs.replace(spec, unless={}) for spec in file.param if spec.key in _SEARCHED]
-        return msgspec.structs.replace(file, allocator=allocator, param=params)
+        allocator = msgspec.structs.replace(file.allocator, name=name, env=self.variable, probe="")
+        known = [msgspec.structs.replace(spec, unless={}) for spec in file.param if spec.key in SEARCHED]
+        return msgspec.structs.replace(file, allocator=allocator, param=known if self.has_settings else [])
 
 
 def find_library_mallocs(files: Sequence[str]) -> list[LibraryMalloc]:
@@ -59,12 +62,16 @@ def find_library_mallocs(files: Sequence[str]) -> list[LibraryMalloc]:
     Args:
         files: paths of the program and the libraries that a process has mapped.
     """
-    found = []
+    found: dict[str, LibraryMalloc] = {}
     for path in map(Path, sorted(files)):
         with elf_view(path) as view:  # the texts first: a process may map gigabytes of libraries
-            families = families_in(view.data) if view is not None else ()
+            # A library with tcmalloc's text only names it: tcmalloc itself always defines malloc.
+            families = tuple(f for f in families_in(view.data) if f != "tcmalloc") if view is not None else ()
             variable, version = jemalloc_facts(view.data) if view is not None and "jemalloc" in families else ("", "")
         file = read_mapped(path) if families else None
-        if file is not None and not (file.defines_malloc or file.interpreter or file.carries_unused):
-            found.append(LibraryMalloc(path, families, variable, version))
-    return found
+        if file is None or file.defines_malloc or file.interpreter or file.carries_unused:
+            continue
+        one = LibraryMalloc((path,), families, variable, version)
+        key = variable if one.has_settings else str(path)
+        found[key] = found[key]._replace(paths=(*found[key].paths, path)) if key in found else one
+    return list(found.values())

@@ -143,6 +143,7 @@ def check_options(given: dict[str, Any], allocators: list[Allocator], added: lis
         added: spaces that the user adds to theirs.
     """
     from heapwright.allocators.joint import restricted
+    from heapwright.allocators.library_mallocs import SEARCHED
     from heapwright.allocators.runtimes import shipped_runtimes
 
     names = {a.name for a in allocators}
@@ -154,6 +155,8 @@ def check_options(given: dict[str, Any], allocators: list[Allocator], added: lis
     extra_spaces = [*added, *shipped_runtimes()] if given.get("runtime", True) else []
     known = {f"{file.allocator.name}.{param.key}" for file in extra_spaces for param in file.param}
     keys = [key for key in given.get("params", ()) if key not in known]
+    if given.get("runtime", True):  # which libraries the program has shows in its first run
+        keys = [key for key in keys if key.partition(".")[2] not in SEARCHED]
     spaces = [a.space(threads=True, expert=True) for a in allocators]
     for key in keys:
         if not any(restricted(space, [key]).params for space in spaces):

@@ -61,7 +61,6 @@ class Blocks:
         self.progress = progress
         self.budget = budget or Budget()
         self.typical = TypicalCost()
-        self._typical_of: dict[int, TypicalCost] = {}
         self._outputs = OutputCheck()
         self._counted: set[tuple[str, int, str, int]] = set()  # runs that were charged: phase, block, input, config
         self.unusable: dict[int, str] = {}
@@ -74,11 +73,8 @@ class Blocks:
             self.progress.limit(self.budget.limit_s - self.budget.spent_s)
 
     def seconds_of(self, configs: Sequence[Config]) -> float:
-        """The cost of one run of each of these configurations, in seconds; one that never ran counts as typical.
-
-        The latest runs may all be of a configuration that makes the program far slower than these do.
-        """
-        return sum(self._typical_of.get(config.id, self.typical).seconds for config in configs)
+        """The cost of one run of each of these configurations, in seconds."""
+        return sum(self.typical.of(config.id) for config in configs)
 
     def first_block(self, phase: str, configs: Sequence[Config]) -> int:
         """Return the number of a phase's first block.
@@ -144,9 +140,7 @@ class Blocks:
             if plan.key in stored and (phase, *plan.key) not in self._counted:
                 self._counted.add((phase, *plan.key))
                 if stored[plan.key].elapsed_s:
-                    cost = stored[plan.key].charged_s(self.runner.slots)
-                    self.typical.add(cost)
-                    self._typical_of.setdefault(plan.config.id, TypicalCost()).add(cost)
+                    self.typical.add(stored[plan.key].charged_s(self.runner.slots), plan.config.id)
         return made
 
     def _run(self, works: Sequence[Work], stored: dict[tuple[int, str, int], StoredRun]) -> None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 _TYPICAL_OF = 12  # how many of the latest runs tell the cost of a run now
+_FIRST_CHARGES = 2  # runs of a configuration
 _RUN = ""  # the name under which runs are charged
 _ROUNDING = 1e-6  # relative error up to which two sums of seconds count as equal
 
@@ -79,16 +80,34 @@ class TypicalCost:
 
     def __init__(self) -> None:
         self._latest: list[float] = []
+        self._of: dict[int, list[float]] = {}
 
-    def add(self, charged_s: float) -> None:
-        """Take in the charge of a run, in seconds."""
+    def add(self, charged_s: float, config: int | None = None) -> None:
+        """Take in the charge of a run, in seconds, and the number of its configuration."""
         self._latest = [*self._latest[-_TYPICAL_OF + 1 :], charged_s]
+        if config is not None:
+            self._of[config] = [*self._of.get(config, [])[-_TYPICAL_OF + 1 :], charged_s]
 
     @property
     def seconds(self) -> float:
         """The median; 0 before the first run."""
-        ordered = sorted(self._latest)
-        return ordered[(len(ordered) - 1) // 2] if ordered else 0.0
+        return _lower_median(self._latest)
+
+    def of(self, config: int) -> float:
+        """The same of the latest runs of one configuration.
+
+        The latest runs of all may be of a configuration that makes the program far slower. The charges of a first run
+        or two may contain the computing before them, so these only count if they are less.
+        """
+        own = self._of.get(config, [])
+        if len(own) > _FIRST_CHARGES:
+            return _lower_median(own)
+        return min(self.seconds, _lower_median(own)) if own else self.seconds
+
+
+def _lower_median(charges: Sequence[float]) -> float:
+    ordered = sorted(charges)
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0.0
 
 
 class Budget:

@@ -38,14 +38,14 @@ def _runtimes(view: StudyView) -> list[dict[str, Any]]:
             "title": extra["title"],
             "version": extra["version"] or None,
             "program": extra["program"] or None,
-            "library": extra.get("library") or None,
+            "libraries": list(extra.get("libraries", ())),
             "sentence": extra["sentence"],
             "searched": [
                 key for key in dict.fromkeys(p["key"] for p in extra["space"]["param"]) if f"{name}.{key}" in tried
             ],
         }
         for name, extra in view.runtimes.items()
-        if extra["program"] or extra.get("library")
+        if extra["program"] or extra.get("libraries")
     ]
 
 

@@ -255,7 +255,7 @@ def _resume(
     changed = differences(store.meta.host, describe_host())
     if changed:
         raise HeapwrightError(f"{path} was measured on another machine ({'; '.join(changed)})", other)
-    environment = _environment(allocators, added, store.meta.seeks_runtimes)
+    environment = _environment(allocators, [*added, *_of_libraries(store)], store.meta.seeks_runtimes)
     if store.meta.environment != environment:
         before, now_set = changed_variables(store.meta.environment, environment)
         raise HeapwrightError(f"{path} was measured with {before} in the environment, now it is {now_set}", other)
@@ -335,6 +335,12 @@ def _environment(allocators: Sequence[Allocator], added: Sequence[SpaceFile], ru
     """
     files = [*(a.file for a in allocators), *added, *(shipped_runtimes() if runtimes else ())]
     return set_variables(files)
+
+
+def _of_libraries(store: Store) -> list[SpaceFile]:
+    """The spaces of the mallocs that the program's libraries carry."""
+    extras = (store.meta.runtimes or {}).values()
+    return [msgspec.convert(extra["space"], SpaceFile) for extra in extras if extra.get("libraries")]
 
 
 def _plain(value: object) -> str:

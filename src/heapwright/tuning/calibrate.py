@@ -237,7 +237,7 @@ def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -
         bool(session.extra_levels),
     )
     own_heap = managed is not None and bool(managed.runtime)
-    own_heap = own_heap or any(extra.library for extra in session.extras)
+    own_heap = own_heap or any(extra.libraries for extra in session.extras)
     session.runtime_first = own_heap and bool(session.extra_levels) and all(map(mostly_outside_heap, first))
     if not session.allocators and session.extra_levels:
         session.allocators = (as_it_is(),)

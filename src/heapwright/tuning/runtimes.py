@@ -16,24 +16,26 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from heapwright.allocators.huge_pages import PROCESS, has_huge_page_pool, process_space, thp_state
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, has_extras, join
-from heapwright.allocators.library_mallocs import LibraryMalloc, find_library_mallocs
+from heapwright.allocators.library_mallocs import SEARCHED, LibraryMalloc, find_library_mallocs
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Param, Point, Space, build_space
 from heapwright.allocators.space_spec import AllocatorSpec, Context, SpaceFile
+from heapwright.errors import HeapwrightError
 from heapwright.interleaving.candidates import Candidate, gather
 from heapwright.interleaving.configuration import DEFAULT, Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun
 from heapwright.study.extra_space_text import searched_too
 from heapwright.study.left_out import USELESS_ALONE, not_searched
+from heapwright.study.local_environment import set_variables
 from heapwright.study.options import BLOCK, RUNTIME_ROUNDS
 from heapwright.tuning.schedule import begin
 from heapwright.tuning.session import ExtraSpace, Session
@@ -55,14 +57,29 @@ def find_extras(session: Session, busiest: str, loaded: Sequence[str] = ()) -> N
         for extra in found.values():
             extra.sentence = extra_sentence(extra, extra_space(extra, session))
         stored = {name: msgspec.to_builtins(extra) for name, extra in found.items()}
-        session.store.update(runtimes=stored)
+        of_libraries = set_variables([extra.space for extra in found.values() if extra.libraries])
+        session.store.update(runtimes=stored, environment={**session.store.meta.environment, **of_libraries})
     extras = [msgspec.convert(extra, ExtraSpace) for extra in stored.values()]
     session.extras = tuple(extras)
+    _check_params(session)
     spaces = [extra_space(extra, session) for extra in extras]
     levels = sum(len(_screened_levels(param)) for space in spaces for param in space.params)
     session.extra_levels = min(levels, _max_screened(session))
     for extra in extras:
         session.progress.note(extra.sentence)
+
+
+def _check_params(session: Session) -> None:
+    """Refuse a setting of a library's malloc (`--params`) that this program has not."""
+    names = {extra.space.allocator.name for extra in session.extras} | {a.name for a in session.allocators}
+    names |= {file.allocator.name for file in shipped_runtimes()}
+    for key in session.options.params:
+        name, _, rest = key.partition(".")
+        if rest in SEARCHED and name not in names:
+            raise HeapwrightError(
+                f"the program has no library '{name}' with a malloc of its own",
+                "tune without --params names its libraries",
+            )
 
 
 def as_it_is() -> Allocator:
@@ -76,8 +93,12 @@ def extra_sentence(extra: ExtraSpace, space: Space) -> str:
     runs = f"{title} runs this program" if extra.program else f"The space {title} is added"
     if extra.space.runtime is not None and extra.space.runtime.library:
         runs = f"The program uses {title}"
-    elif extra.library:
-        runs = f"{Path(extra.library).name} has a malloc of its own ({title}), which no other malloc replaces"
+    elif extra.libraries:
+        libraries = [Path(path).name for path in extra.libraries]
+        each = "has a malloc of its own" if len(libraries) == 1 else "have mallocs of their own"
+        runs = f"{' and '.join(libraries)} {each} ({title}), which no other malloc replaces"
+        if not extra.space.param:
+            return f"{runs}; heapwright searches none of its settings."
     if extra.title == PROCESS:
         runs = "The process can go without transparent huge pages, which are 'always' here"
     skipped = [f"{key} ({why})" for key, why in space.skipped if not why.startswith("only with --expert")]
@@ -180,44 +201,55 @@ def find_extra_spaces(session: Session, busiest: str = "", loaded: Sequence[str]
     workload = session.workload
     command = workload.command(workload.train[0])
     command = [workload.program(workload.train[0]), *command[1:]]
-    names, base = [Path(path).name for path in loaded], session.config_cache.base
-    found = find_runtimes(command, known, base, names)
-    if not found and busiest:
-        found = find_runtimes([busiest], known, base, names)
+    base = session.config_cache.base
+    if busiest and not find_runtimes(command, known, base):
+        command = [busiest]
+    found = find_runtimes(command, known, base, [Path(path).name for path in loaded])
     mallocs = find_library_mallocs(loaded)
     for name, file in added.items():
         if file.runtime is not None and name not in {one.name for one in found}:
             title = file.runtime.title
             session.progress.note(f"{title} does not run this program, so the settings of --add-space are not searched")
     process = ExtraSpace(process_space(), PROCESS)
+    taken = {*(a.name for a in session.allocators), *(f.allocator.name for f in shipped_runtimes()), *added, PROCESS}
     return [
         *(
-            ExtraSpace(one.file, one.spec.title, one.version, str(one.program), _library_of(one, mallocs))
+            ExtraSpace(one.file, one.spec.title, one.version, str(one.program), _libraries_of(one, mallocs))
             for one in found
         ),
-        *_library_spaces(mallocs, [one for one in found if one.spec.library]),
+        *_library_spaces(mallocs, found, taken),
         *(ExtraSpace(file, name) for name, file in added.items() if file.runtime is None),
         *([process] if thp_state() == "always" and extra_space(process, session).params else []),
     ]
 
 
-def _library_of(runtime: Runtime, mallocs: Sequence[LibraryMalloc]) -> str:
-    """The path of the library with a malloc of its own whose settings a runtime's are; empty if there is none."""
-    matches = (str(m.path) for m in mallocs if any(re.fullmatch(p, m.path.name) for p in runtime.spec.libraries))
-    return next(matches, "") if runtime.spec.library else ""
+def _libraries_of(runtime: Runtime, mallocs: Sequence[LibraryMalloc]) -> tuple[str, ...]:
+    """The paths of the libraries with a malloc of their own whose settings a runtime's are."""
+    patterns = runtime.spec.libraries if runtime.spec.library else []
+    paths = (path for malloc in mallocs for path in malloc.paths)
+    return tuple(str(path) for path in paths if any(re.fullmatch(p, path.name) for p in patterns))
 
 
-def _library_spaces(mallocs: Sequence[LibraryMalloc], runtimes: Sequence[Runtime]) -> Iterator[ExtraSpace]:
-    """Yield the spaces of the mallocs of libraries, also without settings, but not of libraries that are runtimes."""
-    known = {_library_of(runtime, mallocs) for runtime in runtimes}
-    variables = {""}
+def _library_spaces(
+    mallocs: Sequence[LibraryMalloc], runtimes: Sequence[Runtime], taken: Collection[str]
+) -> Iterator[ExtraSpace]:
+    """Yield the spaces of the mallocs of libraries, also without settings, but not of libraries that are runtimes.
+
+    Args:
+        mallocs: the mallocs.
+        runtimes: the program's runtimes.
+        taken: names of other spaces.
+    """
+    known = {path for runtime in runtimes for path in _libraries_of(runtime, mallocs)}
+    names = set(taken)
     for malloc in mallocs:
-        if str(malloc.path) not in known:
-            # Two libraries may read one variable, as all that have Rust's jemalloc: it is searched once.
-            file = malloc.space() if malloc.variable not in variables else None
-            file = file or SpaceFile(AllocatorSpec(malloc.name))
-            variables.add(malloc.variable)
-            yield ExtraSpace(file, " and ".join(malloc.families), malloc.version, library=str(malloc.path))
+        if not known.isdisjoint(map(str, malloc.paths)):
+            continue
+        others = (f"{malloc.name}-{number}" for number in itertools.count(2))
+        name = next(one for one in (malloc.name, *itertools.islice(others, len(names))) if one not in names)
+        names.add(name)
+        title, libraries = " and ".join(malloc.families), tuple(map(str, malloc.paths))
+        yield ExtraSpace(malloc.space(name), title, malloc.version, libraries=libraries)
 
 
 def _space_with(space: Space, extras: Sequence[Space]) -> Space:

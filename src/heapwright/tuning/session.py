@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import msgspec
 
-from heapwright.allocators.direct_calls import unrecorded_calls
+from heapwright.allocators.direct_calls import direct_calls
 from heapwright.allocators.embedded import embedded_name
 from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.registry import Allocator
@@ -42,7 +42,7 @@ class ExtraSpace(msgspec.Struct):
         title: its name for people, without the version.
         version: of the runtime; empty if it is unknown.
         program: path of the runtime's executable; empty for a space that is no runtime's.
-        library: path of the library whose malloc of its own these settings are about; empty for all other spaces.
+        libraries: paths of the libraries whose malloc of their own these settings are about; none for other spaces.
         sentence: the message about it for the user.
     """
 
@@ -50,7 +50,7 @@ class ExtraSpace(msgspec.Struct):
     title: str
     version: str = ""
     program: str = ""
-    library: str = ""
+    libraries: tuple[str, ...] = ()
     sentence: str = ""
 
 
@@ -193,7 +193,7 @@ class Session:
         obstacle = find_obstacle(program)
         if obstacle is not None and obstacle.certain:
             return obstacle.why
-        why = "" if self.workload.container else unrecorded_calls(program, self.workload.base_environment())
+        why = "" if self.workload.container else direct_calls(program, self.workload.base_environment())
         return f"{why}, and only calls of malloc are recorded" if why else ""
 
     def make_executor(self, timeout: float, first: bool = False) -> Executor:
