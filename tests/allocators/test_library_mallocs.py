@@ -102,6 +102,16 @@ def test_tune_searches_the_settings_of_a_librarys_malloc(tmp_path: Path) -> None
     assert "was measured with _RJEM_MALLOC_CONF unset in the environment, now it is" in done.err
 
 
+def test_compare_says_what_no_row_shows(tmp_path: Path) -> None:
+    program, _ = build_library_with_jemalloc(tmp_path)
+    words = ("compare", "-n", "2", "--allocators", "glibc,exgen", "--json", "-", "--")
+    warned = "libpool.so.1 has a malloc of its own (jemalloc), which no other malloc replaces."
+    heapwright = Heapwright(tmp_path, forked=True)
+    found = json.loads(heapwright(*words, str(program)).out)
+    assert any(text.startswith(warned) for text in found["warnings"]), found["warnings"]
+    assert json.loads(heapwright(*words, "sort", str(tmp_path / "main.c")).out)["warnings"] == []
+
+
 def test_the_settings_of_a_library_can_be_named(tmp_path: Path) -> None:
     program, _ = build_library_with_jemalloc(tmp_path)
     heapwright = Heapwright(tmp_path, report=False, forked=True)

@@ -75,3 +75,26 @@ def find_library_mallocs(files: Sequence[str]) -> list[LibraryMalloc]:
         key = variable if one.has_settings else str(path)
         found[key] = found[key]._replace(paths=(*found[key].paths, path)) if key in found else one
     return list(found.values())
+
+
+def own_malloc_clause(libraries: Sequence[str], malloc: str) -> str:
+    """'_polars_runtime.abi3.so has a malloc of its own (jemalloc 5.3.1), which no other malloc replaces'.
+
+    Args:
+        libraries: their paths.
+        malloc: its name for people.
+    """
+    each = "has a malloc of its own" if len(libraries) == 1 else "have mallocs of their own"
+    names = " and ".join(Path(path).name for path in libraries)
+    return f"{names} {each} ({malloc}), which no other malloc replaces"
+
+
+def library_warnings(files: Sequence[str]) -> list[str]:
+    """A warning for each malloc of libraries that a comparison of other mallocs does not reach.
+
+    Args:
+        files: see `find_library_mallocs`.
+    """
+    found = find_library_mallocs(files)
+    clauses = (own_malloc_clause([str(path) for path in one.paths], " and ".join(one.families)) for one in found)
+    return [f"{clause}. 'heapwright tune' searches its settings, where it knows them." for clause in clauses]

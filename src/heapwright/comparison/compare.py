@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from heapwright.allocators.embedded import embedded_name
+from heapwright.allocators.library_mallocs import library_warnings
 from heapwright.allocators.peers import library_version
 from heapwright.allocators.preload_obstacles import find_obstacle
 from heapwright.allocators.program_file import read_program
@@ -103,10 +104,6 @@ class Comparison:
         return self.rows[0]
 
 
-def _names(libraries: Sequence[str]) -> str:
-    return ", ".join(Path(library).name for library in libraries)
-
-
 class Comparer:
     """Runs a comparison.
 
@@ -151,6 +148,7 @@ class Comparer:
         self._warmed: set[tuple[str, str]] = set()
         self._succeeded: set[tuple[str, str]] = set()  # preloaded library and input of the reference
         self._own_malloc: list[str] = []  # the libraries of the program's own malloc, which glibc's has replaced
+        self._of_libraries: list[str] = []  # warnings of mallocs that libraries carry
         self._deepbind = ""  # a library of the program that keeps the malloc of libc, which crashes the others
 
     def run(self, rounds: int) -> Comparison:
@@ -321,7 +319,9 @@ class Comparer:
 
         The loader tells of the command itself: a static program that a shell starts does not load any allocator.
         """
-        busiest = outcome.run.parts.main_program if outcome.run.parts is not None else ""
+        parts = outcome.run.parts
+        self._of_libraries += library_warnings(parts.files_of_other_memory) if parts is not None else []
+        busiest = parts.main_program if parts is not None else ""
         own, started = read_program(self.workload.program(input_)), read_program(busiest) if busiest else None
         if started is None or started.passes_on or (own and os.path.realpath(own.path) == os.path.realpath(busiest)):
             return
@@ -344,7 +344,7 @@ class Comparer:
                 how = f"{how.removesuffix(' by itself')} under {row.allocator.name}, the reference"
             step = advice(outcome, succeeded)
             if self._own_malloc:
-                own = f"it works with its own malloc ({_names(self._own_malloc)})"
+                own = f"it works with its own malloc ({', '.join(map(os.path.basename, self._own_malloc))})"
                 step = f"{own}: leave out --allocators, or name other allocators{f'; {step}' if step else ''}"
             raise HeapwrightError(f"the command {how}: {outcome.failure}", step)
         row.failure = row.failure or outcome.failure
@@ -420,7 +420,7 @@ class Comparer:
                 row.ratios[metric] = prediction_interval(self.recorded[0], metric, row.ratios[metric], name)
 
     def _warnings(self) -> list[str]:
-        found: dict[str, None] = {}
+        found = dict.fromkeys(self._of_libraries)
         if self._outputs.any_unstable:
             found["The output differs from run to run by itself, so equal output was not required."] = None
         if self._deepbind:
@@ -428,8 +428,8 @@ class Comparer:
         paths = {os.path.realpath(row.allocator.preload) for row in self.rows if not row.failure}
         if self._own_malloc and not paths.intersection(self._own_malloc):
             found[
-                f"The program has a malloc of its own ({_names(self._own_malloc)}), and no row is the program as it is:"
-                " leave out --allocators to compare with it."
+                f"The program has a malloc of its own ({', '.join(map(os.path.basename, self._own_malloc))}), and no"
+                " row is the program as it is: leave out --allocators to compare with it."
             ] = None
         for row in self.rows:
             for run in row.runs.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-_MIN_TREE_SHARE = 0.5  # share of a tree's memory
+_MIN_TREE_SHARE, _MIN_OTHER_SHARE = 0.5, 0.1  # shares of a tree's memory
 
 
 class MemoryParts(msgspec.Struct):
@@ -50,3 +50,11 @@ class Breakdown(msgspec.Struct):
     def main_program(self) -> str:
         """The path of the program that had most of the memory; empty if none had."""
         return self.busiest if self.busiest_pss > _MIN_TREE_SHARE * self.pss.total else ""
+
+    @property
+    def files_of_other_memory(self) -> list[str]:
+        """The paths of the program and libraries whose own mallocs may hold much memory outside of libc's heap.
+
+        None if little memory is outside of it: then no malloc of theirs matters.
+        """
+        return self.busiest_files if self.pss.other > _MIN_OTHER_SHARE * self.pss.total else []

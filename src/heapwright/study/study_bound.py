@@ -163,18 +163,11 @@ def busiest_program(run: StoredRun) -> str:
     return msgspec.convert(run.extra["parts"], Breakdown).main_program
 
 
-_MIN_OTHER_SHARE = 0.1  # of a tree's memory
-
-
 def loaded_files(run: StoredRun) -> list[str]:
-    """The paths of the libraries of the process that had most of the memory in a run.
-
-    None if that is not known, or if little memory is outside of malloc's heap: then no malloc of theirs matters.
-    """
+    """The program and libraries of a run whose own mallocs may hold much of the memory; none if that is unknown."""
     if not run.extra.get("parts"):
         return []
-    found = msgspec.convert(run.extra["parts"], Breakdown)
-    return found.busiest_files if found.pss.other > _MIN_OTHER_SHARE * found.pss.total else []
+    return msgspec.convert(run.extra["parts"], Breakdown).files_of_other_memory
 
 
 def mostly_outside_heap(run: StoredRun) -> bool:

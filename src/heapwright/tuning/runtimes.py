@@ -23,7 +23,7 @@ import msgspec
 
 from heapwright.allocators.huge_pages import PROCESS, has_huge_page_pool, process_space, thp_state
 from heapwright.allocators.joint import ALLOCATOR, JointSpace, extra_settings, has_extras, join
-from heapwright.allocators.library_mallocs import SEARCHED, LibraryMalloc, find_library_mallocs
+from heapwright.allocators.library_mallocs import SEARCHED, LibraryMalloc, find_library_mallocs, own_malloc_clause
 from heapwright.allocators.registry import Allocator
 from heapwright.allocators.runtimes import Runtime, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Param, Point, Space, build_space
@@ -94,9 +94,7 @@ def extra_sentence(extra: ExtraSpace, space: Space) -> str:
     if extra.space.runtime is not None and extra.space.runtime.library:
         runs = f"The program uses {title}"
     elif extra.libraries:
-        libraries = [Path(path).name for path in extra.libraries]
-        each = "has a malloc of its own" if len(libraries) == 1 else "have mallocs of their own"
-        runs = f"{' and '.join(libraries)} {each} ({title}), which no other malloc replaces"
+        runs = own_malloc_clause(extra.libraries, title)
         if not extra.space.param:
             return f"{runs}; heapwright searches none of its settings."
     if extra.title == PROCESS:
