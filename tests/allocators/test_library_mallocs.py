@@ -32,6 +32,7 @@ def test_a_library_with_a_jemalloc_under_other_names(tmp_path: Path) -> None:
     context = Context(found.version, 2, threads=True, expert=False, thp="madvise")
     space = build_space(found.space("pool"), context, "jemalloc")
     assert {param.key for param in space.params} == ALL
+    assert not any(param.spec.replayable for param in space.params), "a replay has no block of the library"
     env = space.environment({"narenas": "1"}, {"_RJEM_MALLOC_CONF": "tcache:false"})
     assert env == {"_RJEM_MALLOC_CONF": "tcache:false,narenas:1"}
 

@@ -168,6 +168,35 @@ def test_the_runtime_of_openmp_is_found(tmp_path: Path) -> None:
     assert found.space(threads=False).params == ()
 
 
+@pytest.mark.parametrize(
+    ("texts", "library", "runtime", "settings", "env"),
+    [
+        ("OCAMLRUNPARAM caml_startup", "", "ocaml", {"o": "40", "s": "65536"}, {"OCAMLRUNPARAM": "b,o=40,s=65536"}),
+        ("R_GC_MEM_GROW", "R", "r", {"gc_mem_grow": "0"}, {"R_GC_MEM_GROW": "0"}),
+        ("", "gc", "bdwgc", {"free_space_divisor": "8"}, {"GC_FREE_SPACE_DIVISOR": "8"}),
+    ],
+)
+def test_runtimes_by_their_texts_or_libraries(
+    tmp_path: Path, texts: str, library: str, runtime: str, settings: dict[str, str], env: dict[str, str]
+) -> None:
+    """Of programs that hold the evidence of OCaml, R and the Boehm collector."""
+    source, program = tmp_path / "start.c", tmp_path / "R"
+    source.write_text(
+        f'const char* volatile texts = "{texts}";\nint start(void);\nint main(void) {{ return texts == 0; }}\n'
+    )
+    words = [needs.command("gcc"), "-o", str(program), str(source)]
+    if library:
+        (tmp_path / "library.c").write_text("int start(void) { return 0; }\n")
+        shared = tmp_path / f"lib{library}.so"
+        subprocess.run([words[0], "-shared", "-o", str(shared), str(tmp_path / "library.c"),
+                        f"-Wl,-soname,lib{library}.so{'.1' if library == 'gc' else ''}"], check=True)  # fmt: skip
+        words += ["-Wl,--no-as-needed", str(shared)]
+    subprocess.run(words, check=True)
+    (found,) = find_runtimes([str(program)])
+    assert found.name == runtime
+    assert found.space(threads=True).environment(settings, {"OCAMLRUNPARAM": "b"}).items() >= env.items()
+
+
 def test_a_library_that_the_program_loads_later_is_found() -> None:
     """As Python loads Arrow; its file does not name it."""
     loaded = ["libc.so.6", "libarrow.so.2600"]

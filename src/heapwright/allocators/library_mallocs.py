@@ -52,7 +52,9 @@ class LibraryMalloc(NamedTuple):
         """The settings to search, under this name; none if they are unknown."""
         file = bundled_space("jemalloc")
         allocator = msgspec.structs.replace(file.allocator, name=name, env=self.variable, probe="")
-        known = [msgspec.structs.replace(spec, unless={}) for spec in file.param if spec.key in SEARCHED]
+        known = [
+            msgspec.structs.replace(spec, unless={}, replayable=False) for spec in file.param if spec.key in SEARCHED
+        ]
         return msgspec.structs.replace(file, allocator=allocator, param=known if self.has_settings else [])
 
 
