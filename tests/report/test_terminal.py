@@ -103,7 +103,7 @@ def test_usual_figures_leave_room_for_every_name() -> None:
     }
     table = shown(dataclasses.replace(found, picks=picks))
     assert re.search(r"^memory +peak_rss +953\.7 MiB +953\.7 MiB +−3\.0% +\[−4\.0, −2\.0\]  better *$", table, re.M)
-    assert re.search(r"^time and +peak_rss ", table, re.M)
+    assert re.search(r"^time and +peak_rss .*\nbalanced +cpu ", table, re.M), "no line for half a label"
 
 
 def test_the_setting_to_paste_is_one_line_however_long() -> None:

@@ -294,14 +294,14 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
         column.justify = "right"
     table.columns[0].no_wrap = what == "advice"  # a variable, which cannot wrap at a space
     for name, confirmed in rows:
-        label = name
-        for key in view.objectives:
-            c = confirmed.get(key)
-            if c is None:
-                continue
+        found = [(key, confirmed[key]) for key in view.objectives if key in confirmed]
+        # Of several names each has a line of its own, where a wrapped label would add lines.
+        names = name.split(" and ") if what == "pick" else [name]
+        names = [*names[: len(found) - 1], " and ".join(names[len(found) - 1 :])] if found else []
+        labels = iter([*(f"{one} and" for one in names[:-1]), *names[-1:]])
+        for key, c in found:
             metric, style = METRICS[key], _STYLES[c.verdict]
             verdict = Text(c.verdict_text, style)
             values = [metric.show(c.default_median), metric.show(c.pick_median)][-len(medians) :]
-            table.add_row(label, metric.short, *values, percent(c.ratio), interval(c), verdict)
-            label = ""
+            table.add_row(next(labels, ""), metric.short, *values, percent(c.ratio), interval(c), verdict)
     return table
