@@ -297,7 +297,8 @@ def _confirmation(view: StudyView, rows: Sequence[tuple[str, Mapping[str, Confir
         found = [(key, confirmed[key]) for key in view.objectives if key in confirmed]
         # Of several names each has a line of its own, where a wrapped label would add lines.
         names = name.split(" and ") if what == "pick" else [name]
-        names = [*names[: len(found) - 1], " and ".join(names[len(found) - 1 :])] if found else []
+        if len(names) > len(found) > 0:
+            names[len(found) - 1 :] = [" and ".join(names[len(found) - 1 :])]
         labels = iter([*(f"{one} and" for one in names[:-1]), *names[-1:]])
         for key, c in found:
             metric, style = METRICS[key], _STYLES[c.verdict]
