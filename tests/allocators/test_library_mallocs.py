@@ -123,6 +123,8 @@ def test_the_settings_of_a_library_can_be_named(tmp_path: Path) -> None:
     done = heapwright("tune", "--params", "poll.tcache", *words, "--study", "t.study", "--", str(program))
     assert done.status == 1
     assert "heapwright: the program has no library 'poll' with a malloc of its own" in done.err
+    done = heapwright("tune", "--params", "jemalloc.tcache", *words, "--study", "u.study", "--", str(program))
+    assert (done.status, (tmp_path / "u.study").exists()) == (2, False), "jemalloc is an allocator, and not searched"
 
 
 def session(command: list[str], allocators: tuple[str, ...] = ("glibc", "jemalloc")) -> Any:

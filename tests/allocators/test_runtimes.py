@@ -172,7 +172,8 @@ def test_the_runtime_of_openmp_is_found(tmp_path: Path) -> None:
     ("texts", "library", "runtime", "settings", "env"),
     [
         ("OCAMLRUNPARAM caml_startup", "", "ocaml", {"o": "40", "s": "65536"}, {"OCAMLRUNPARAM": "b,o=40,s=65536"}),
-        ("R_GC_MEM_GROW", "R", "r", {"gc_mem_grow": "0"}, {"R_GC_MEM_GROW": "0"}),
+        ("", "R", "r", {"gc_mem_grow": "0"}, {"R_GC_MEM_GROW": "0"}),
+        ("R_GC_MEM_GROW", "", "r", {"vsize": "4194304"}, {"R_VSIZE": "4194304"}),
         ("", "gc", "bdwgc", {"free_space_divisor": "8"}, {"GC_FREE_SPACE_DIVISOR": "8"}),
     ],
 )
@@ -182,9 +183,10 @@ def test_runtimes_by_their_texts_or_libraries(
     """Of programs that hold the evidence of OCaml, R and the Boehm collector."""
     source, program = tmp_path / "start.c", tmp_path / "R"
     source.write_text(
-        f'const char* volatile texts = "{texts}";\nint start(void);\nint main(void) {{ return texts == 0; }}\n'
+        f'const char* volatile texts = "{texts}";\n'
+        "int Rf_initialize_R(void) { return 1; }\nint main(void) { return texts == 0; }\n"
     )
-    words = [needs.command("gcc"), "-o", str(program), str(source)]
+    words = [needs.command("gcc"), "-rdynamic", "-o", str(program), str(source)]
     if library:
         (tmp_path / "library.c").write_text("int start(void) { return 0; }\n")
         shared = tmp_path / f"lib{library}.so"

@@ -282,6 +282,21 @@ def test_a_change_of_other_malloc_variables_is_refused(
     begin()
 
 
+def test_variables_of_runtimes_that_the_program_has_not_do_not_count(
+    begin: Callable[..., Options], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OCaml's users often export OCAMLRUNPARAM=b; a study of another program may go on with or without it."""
+    monkeypatch.delenv("OCAMLRUNPARAM", raising=False)
+    begin()
+    with open_writable_study(tmp_path / "s.study") as store:
+        store.update(seeks_runtimes=True, runtimes={})
+    monkeypatch.setenv("OCAMLRUNPARAM", "b")
+    begin()
+    with open_writable_study(tmp_path / "s.study") as store:
+        store.update(runtimes=None)
+    refused("was measured with OCAMLRUNPARAM unset in the environment, now it is OCAMLRUNPARAM=b", begin)
+
+
 def test_a_refusal_leaves_the_study_free(begin: Callable[..., Options]) -> None:
     begin()
     refused("seed", begin, seed=2)

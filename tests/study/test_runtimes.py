@@ -75,16 +75,16 @@ def test_both_halves_are_searched_together(tuning: Callable[..., Tuning]) -> Non
 
 
 def test_a_setting_is_explained_as_this_version_has_it(tuning: Callable[..., Tuning]) -> None:
-    """Arrow 26 takes mimalloc if nothing is set, Arrow 18 took jemalloc: the later text stood for both."""
+    """Arrow 26 takes mimalloc if nothing is set, Arrow 17 took jemalloc: the later text stood for both."""
     study = both(tuning)
     study.go()
     with open_writable_study(study.path) as store:
         runtimes = store.meta.runtimes
         assert runtimes is not None
         frugal = runtimes["gc"]["space"]["param"][0]
-        new = {**frugal, "explain": "as it is", "requires": {**frugal["requires"], "since": "19"}}
-        old = {**frugal, "explain": "as it was", "requires": {**frugal["requires"], "before": "19"}}
-        for version, text in (("18", "as it was"), ("26", "as it is")):
+        new = {**frugal, "explain": "as it is", "requires": {**frugal["requires"], "since": "18"}}
+        old = {**frugal, "explain": "as it was", "requires": {**frugal["requires"], "before": "18"}}
+        for version, text in (("17", "as it was"), ("26", "as it is")):
             space = {**runtimes["gc"]["space"], "param": [new, old]}
             store.update(runtimes={"gc": {**runtimes["gc"], "space": space, "version": version}})
             view = view_of(store)

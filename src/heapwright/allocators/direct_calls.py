@@ -22,7 +22,7 @@ from heapwright.files import scratch_folder
 # Functions that allocate, of jemalloc, mimalloc, TBB, tcmalloc and rpmalloc; some builds of jemalloc
 # prefix theirs. Functions that only tell a size or set a mode have similar names.
 _ALLOCATES = re.compile(
-    r"(?:\w+_)?(?:mallocx|rallocx|smallocx)|mi_\w*(?:alloc|new)\w*(?<!_size)|scalable_\w*(?:alloc|memalign)(?!\w*_size)"
+    r"(?:\w+_)?(?:mallocx|rallocx|smallocx)|mi_\w*(?:alloc|new)\w*(?<!_size)|scalable_\w*(?:alloc|memalign)"
     r"|tc_(?:\w*alloc|new\w*|\w*memalign)|rp(?:malloc|calloc|realloc|memalign|posix_memalign|aligned_\w*alloc)"
 )
 

@@ -97,6 +97,7 @@ def library_warnings(files: Sequence[str]) -> list[str]:
     Args:
         files: see `find_library_mallocs`.
     """
-    found = find_library_mallocs(files)
-    clauses = (own_malloc_clause([str(path) for path in one.paths], " and ".join(one.families)) for one in found)
-    return [f"{clause}. 'heapwright tune' searches its settings, where it knows them." for clause in clauses]
+    return [
+        f"{own_malloc_clause([str(path) for path in one.paths], ' and '.join(one.families))}."
+        for one in find_library_mallocs(files)
+    ]

@@ -134,16 +134,20 @@ def added_spaces(args: argparse.Namespace, given: dict[str, Any]) -> tuple[list[
     return [file for file in files.values() if not file.allocator.preload], allocators
 
 
-def check_options(given: dict[str, Any], allocators: list[Allocator], added: list[SpaceFile]) -> None:
+def check_options(
+    given: dict[str, Any], allocators: list[Allocator], added: list[SpaceFile], looks_at_libraries: bool
+) -> None:
     """Report invalid options now, not after the calibration.
 
     Args:
         given: the options that the user gave.
         allocators: those to search.
         added: spaces that the user adds to theirs.
+        looks_at_libraries: whether the first run may show libraries whose mallocs have settings.
     """
     from heapwright.allocators.joint import restricted
     from heapwright.allocators.library_mallocs import SEARCHED
+    from heapwright.allocators.registry import bundled_names
     from heapwright.allocators.runtimes import shipped_runtimes
 
     names = {a.name for a in allocators}
@@ -155,8 +159,9 @@ def check_options(given: dict[str, Any], allocators: list[Allocator], added: lis
     extra_spaces = [*added, *shipped_runtimes()] if given.get("runtime", True) else []
     known = {f"{file.allocator.name}.{param.key}" for file in extra_spaces for param in file.param}
     keys = [key for key in given.get("params", ()) if key not in known]
-    if given.get("runtime", True):  # which libraries the program has shows in its first run
-        keys = [key for key in keys if key.partition(".")[2] not in SEARCHED]
+    if looks_at_libraries and given.get("runtime", True):
+        others = {*bundled_names(), *names, *(file.allocator.name for file in extra_spaces)}
+        keys = [k for k in keys if k.partition(".")[0] in others or k.partition(".")[2] not in SEARCHED]
     spaces = [a.space(threads=True, expert=True) for a in allocators]
     for key in keys:
         if not any(restricted(space, [key]).params for space in spaces):

@@ -196,7 +196,7 @@ def _check_runtimes(command: list[str], check: Callable[..., None]) -> list[dict
             }
         )
     if not rows:
-        check("runtime", True, "none that heapwright knows: malloc's settings are all that it can search")
+        check("runtime", True, "none that its file shows; 'heapwright tune' also looks at the program that it starts")
     return rows
 
 

@@ -320,7 +320,7 @@ def _tune(args: argparse.Namespace, workload: Workload, recorded: tuple[Recordin
     if recorded is not None:
         allocators, recorded = _on_recordings(given, allocators, recorded)
     given = _without_replays(args, given, is_new=not path.exists(), in_container=workload.container is not None)
-    check_options(given, allocators, added)
+    check_options(given, allocators, added, recorded is None and workload.container is None)
     refuse_uncompared(workload, given.get("objectives", ()))
     refuse_unmeasured(workload, (*given.get("objectives", ()), *metrics_of(given.get("requires", ()))))
     if len(allocators) == 1:

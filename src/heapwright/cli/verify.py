@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace) -> int:
     from heapwright.study.choose import pick_to_verify
     from heapwright.study.load import view_of
-    from heapwright.study.local_environment import all_spaces, changed_variables, set_variables
+    from heapwright.study.local_environment import all_spaces, changed_variables
     from heapwright.study.program import program_of
     from heapwright.study.store import read_study, study_errors
     from heapwright.study.verifications import Question, times_verified
@@ -117,7 +117,7 @@ def _verify(args: argparse.Namespace) -> int:
     with read_study(args.study) as store, study_errors(args.study):
         meta = store.meta
         view, spaces, identity = view_of(store), all_spaces(meta), program_of(store) or ProgramIdentity()
-        before, now = changed_variables(meta.environment, set_variables(_space_files(spaces)))
+        before, now = changed_variables(meta.environment, _space_files(spaces))
     pick = pick_to_verify(view, args.pick)
     given = args.command is not None or args.workload is not None
     if view.recordings is not None and not given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,31 @@ from heapwright.study.meta import StudyMeta
 
 def set_variables(files: Iterable[SpaceFile]) -> dict[str, str]:
     """The values that the user has set in the variables that hold settings of these spaces, or of any malloc."""
+    return _of_spaces(files, os.environ)
+
+
+def _of_spaces(files: Iterable[SpaceFile], env: Mapping[str, str]) -> dict[str, str]:
     names = {variable_of(file.allocator, p) for file in files for p in file.param}
-    names |= {"LD_PRELOAD", *(n for n in os.environ if n.startswith("MALLOC_"))}
-    return {n: os.environ[n] for n in sorted(names - {""}) if n in os.environ}
+    names |= {"LD_PRELOAD", *(n for n in env if n.startswith("MALLOC_"))}
+    return {n: env[n] for n in sorted(names - {""}) if n in env}
 
 
-def changed_variables(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, str]:
-    """The variables with other values now, as NAME=VALUE or 'NAME unset': their values then, and now."""
+def changed_variables(then: Mapping[str, str], files: Sequence[SpaceFile]) -> tuple[str, str]:
+    """The variables of these spaces that have other values now, as NAME=VALUE or 'NAME unset': then, and now.
+
+    A study also stores variables of runtimes that its program has not; these do not count.
+
+    Args:
+        then: the stored values.
+        files: the spaces that the study searches.
+    """
+    before, now = _of_spaces(files, then), set_variables(files)
 
     def words(values: Mapping[str, str]) -> str:
         return ", ".join(f"{n}={values[n]}" if n in values else f"{n} unset" for n in differing)
 
-    differing = [name for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
-    return words(then), words(now)
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return words(before), words(now)
 
 
 def local_environment(

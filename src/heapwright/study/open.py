@@ -255,9 +255,8 @@ def _resume(
     changed = differences(store.meta.host, describe_host())
     if changed:
         raise HeapwrightError(f"{path} was measured on another machine ({'; '.join(changed)})", other)
-    environment = _environment(allocators, [*added, *_of_libraries(store)], store.meta.seeks_runtimes)
-    if store.meta.environment != environment:
-        before, now_set = changed_variables(store.meta.environment, environment)
+    before, now_set = changed_variables(store.meta.environment, _searched_files(store, allocators, added))
+    if before:
         raise HeapwrightError(f"{path} was measured with {before} in the environment, now it is {now_set}", other)
     options = _with_budget(msgspec.structs.replace(stored, **given), given)
     # Without the choice: `run` must not start an old one if this study ends before a new one is
@@ -337,10 +336,12 @@ def _environment(allocators: Sequence[Allocator], added: Sequence[SpaceFile], ru
     return set_variables(files)
 
 
-def _of_libraries(store: Store) -> list[SpaceFile]:
-    """The spaces of the mallocs that the program's libraries carry."""
-    extras = (store.meta.runtimes or {}).values()
-    return [msgspec.convert(extra["space"], SpaceFile) for extra in extras if extra.get("libraries")]
+def _searched_files(store: Store, allocators: Sequence[Allocator], added: Sequence[SpaceFile]) -> list[SpaceFile]:
+    """The spaces that a study searches; before its first run has told its runtimes, those of all runtimes."""
+    files = [*(a.file for a in allocators), *added]
+    if store.meta.runtimes is not None:
+        return files + [msgspec.convert(extra["space"], SpaceFile) for extra in store.meta.runtimes.values()]
+    return files + list(shipped_runtimes() if store.meta.seeks_runtimes else ())
 
 
 def _plain(value: object) -> str:
