@@ -1,4 +1,4 @@
-"""Programs that allocate without malloc: what a recording of them does not hold, and that record and tune say so."""
+"""Tests programs that allocate without malloc: `record` warns of the missing allocations, `tune` does not replay."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_ordinary_programs_allocate_by_malloc() -> None:
         assert unrecorded_calls(program, os.environ) == ""
 
 
-def test_record_warns_of_what_it_does_not_hold(jemallocx: Path, tmp_path: Path) -> None:
+def test_record_warns_of_missing_allocations(jemallocx: Path, tmp_path: Path) -> None:
     done = Heapwright(tmp_path, forked=True)("record", "-o", "t.hwt", "--", str(jemallocx))
     warning = "t.hwt lacks allocations of jemallocx: it calls mallocx of libjemalloc.so.2"
     assert done.status == 0

@@ -70,7 +70,7 @@ def test_settings_are_unknown_where_the_malloc_in_use_is(tmp_path: Path) -> None
 
 
 def test_tune_searches_the_settings_of_a_librarys_malloc(tmp_path: Path) -> None:
-    """It proves what no malloc of the program can change: the library keeps free memory for ten seconds."""
+    """The library keeps free memory for ten seconds. Only a setting of its own malloc changes that."""
     program, library = build_library_with_jemalloc(tmp_path)
     words = (
         "--json",

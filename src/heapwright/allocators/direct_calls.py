@@ -16,7 +16,7 @@ from pathlib import Path
 from heapwright.allocators.embedded import embedded_name, find_embedded
 from heapwright.allocators.loader_trace import trace_loading
 from heapwright.allocators.program_file import read_program
-from heapwright.allocators.takeover import ALL, bound_files
+from heapwright.allocators.takeover import bound_files
 from heapwright.files import scratch_folder
 
 # Functions that allocate, of jemalloc, mimalloc, TBB, tcmalloc and rpmalloc; some builds of jemalloc
@@ -33,7 +33,7 @@ def allocates(name: str) -> bool:
 
 
 def unrecorded_calls(program: str, env: Mapping[str, str]) -> str:
-    """Says which allocations of a program a recording does not hold, as a clause; empty if none are known.
+    """Names the allocations that a recording of this program lacks, as a clause; empty if none are known.
 
     Args:
         program: a path, or a name on PATH. Its allocator may be asked for its version, which starts the program and
@@ -48,9 +48,9 @@ def unrecorded_calls(program: str, env: Mapping[str, str]) -> str:
 
 
 def direct_calls(program: str, env: Mapping[str, str]) -> str:
-    """Says which functions of an allocator a program calls beside malloc, as a clause; empty if none are known.
+    """Names a function of an allocator that a program calls beside malloc, as a clause; empty if none is known.
 
-    Only what is loaded when the program starts is looked at, and the program does not run.
+    The program does not run, so libraries that it loads later are not looked at.
 
     Args:
         program: a path, or a name on PATH; of a script its interpreter is looked at.
@@ -61,7 +61,7 @@ def direct_calls(program: str, env: Mapping[str, str]) -> str:
     """
     with scratch_folder() as folder:
         trace_loading(program, env, folder)
-        calls = [call for log in bound_files(folder, ALL) for call in log]
+        calls = [call for log in bound_files(folder) for call in log]
     # A library that gives malloc to others, such as libtbbmalloc_proxy, is recorded at its malloc.
     proxies = {provider for _, provider, name in calls if name == "malloc"}
     found = read_program(program)

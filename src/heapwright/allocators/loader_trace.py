@@ -31,7 +31,7 @@ def trace_bindings(program: str, env: Mapping[str, str], folder: Path) -> Bindin
     Args:
         program: a path, or a name on PATH; of a script its interpreter is asked.
         env: the whole environment that the program would have, the library to preload included.
-        folder: an empty one, for what the loader writes.
+        folder: an empty folder. The loader writes its log there.
 
     Returns:
         One process, or none where the loader cannot tell: see `trace_loading`, and programs whose own malloc may pass
@@ -53,7 +53,7 @@ def trace_loading(program: str, env: Mapping[str, str], folder: Path) -> None:
     Args:
         program: a path, or a name on PATH; of a script its interpreter is asked.
         env: the whole environment that the program would have, the library to preload included.
-        folder: an empty one, for what the loader writes.
+        folder: an empty folder. The loader writes its log there.
     """
     found = read_program(program)
     if found is None or not found.loader or found.path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):

@@ -19,7 +19,6 @@ from heapwright.allocators.glibc_tunables import find_loader
 from heapwright.allocators.registry import Allocator
 
 _BINDING = r"binding file (.+?) \[\d+\] to (.+?) \[\d+\]: normal symbol `({names})'"
-ALL = r"\w+"
 
 
 Bindings = list[set[tuple[str, str]]]  # for each process: (file, whose malloc it was bound to)
@@ -37,17 +36,17 @@ def is_watched(env: Mapping[str, str]) -> bool:
 
 
 def bindings(folder: Path) -> Bindings:
-    """Read whose malloc each file was bound to, for each process, from what the loader wrote into a folder."""
+    """Read the loader's log in a folder: for each process, which file uses the malloc of which library."""
     found = ({(user, provider) for user, provider, _ in log} for log in bound_files(folder, "malloc"))
     return [pairs for pairs in found if pairs]
 
 
-def bound_files(folder: Path, names: str) -> list[list[tuple[str, str, str]]]:
-    """Read the bindings that the loader wrote into a folder: for each process (file, provider, name of the symbol).
+def bound_files(folder: Path, names: str = r"\w+") -> list[list[tuple[str, str, str]]]:
+    """Read the loader's log in a folder: for each process (file, library that it uses, name of the symbol).
 
     Args:
         folder: see `watch_environment`.
-        names: a regular expression for the names of the symbols.
+        names: a regular expression for the names of the symbols; default: all.
     """
     binding = re.compile(_BINDING.format(names=names))
     logs = [binding.findall(path.read_text(errors="replace")) for path in sorted(folder.glob("bindings.*"))]
