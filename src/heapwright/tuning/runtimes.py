@@ -243,8 +243,8 @@ def _library_spaces(
     for malloc in mallocs:
         if not known.isdisjoint(map(str, malloc.paths)):
             continue
-        others = (f"{malloc.name}-{number}" for number in itertools.count(2))
-        name = next(one for one in (malloc.name, *itertools.islice(others, len(names))) if one not in names)
+        numbered = (f"{malloc.name}-{number}" for number in itertools.count(2))
+        name = next(one for one in itertools.chain([malloc.name], numbered) if one not in names)
         names.add(name)
         title, libraries = " and ".join(malloc.families), tuple(map(str, malloc.paths))
         yield ExtraSpace(malloc.space(name), title, malloc.version, libraries=libraries)
