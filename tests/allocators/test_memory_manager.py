@@ -29,7 +29,9 @@ def test_a_go_program_is_managed_by_its_runtime(program: Callable[..., Path]) ->
     assert "GOMEMLIMIT" in found.sentence
 
 
-@pytest.mark.parametrize(("command", "runtime", "setting"), [("java", "jvm", "-Xmx"), ("node", "v8", "NODE_OPTIONS")])
+@pytest.mark.parametrize(
+    ("command", "runtime", "setting"), [("java", "openjdk", "-Xmx"), ("node", "node", "NODE_OPTIONS")]
+)
 def test_runtimes_whose_native_part_has_malloc(command: str, runtime: str, setting: str) -> None:
     found = find_memory_manager(needs.command(command))
     assert found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heapwright.allocators.memory_manager import find_memory_manager
 from heapwright.allocators.runtime_settings import runtime_problems
-from heapwright.allocators.runtimes import find_runtimes, shipped_runtimes
+from heapwright.allocators.runtimes import find_heap_owner, find_runtimes, shipped_runtimes
 from heapwright.allocators.space import Space, build_space
 from heapwright.allocators.space_file import load_space_file
 from heapwright.allocators.space_spec import Context, SpaceFile
@@ -168,20 +170,27 @@ def test_the_runtime_of_openmp_is_found(tmp_path: Path) -> None:
     assert found.space(threads=False).params == ()
 
 
-@pytest.mark.parametrize(
-    ("texts", "library", "runtime", "settings", "env"),
-    [
-        ("OCAMLRUNPARAM caml_startup", "", "ocaml", {"o": "40", "s": "65536"}, {"OCAMLRUNPARAM": "b,o=40,s=65536"}),
-        ("", "R", "r", {"gc_mem_grow": "0"}, {"R_GC_MEM_GROW": "0"}),
-        ("R_GC_MEM_GROW", "", "r", {"vsize": "4194304"}, {"R_VSIZE": "4194304"}),
-        ("", "gc", "bdwgc", {"free_space_divisor": "8"}, {"GC_FREE_SPACE_DIVISOR": "8"}),
-    ],
-)
+# Name of the program, texts in it, a library that it needs, its runtime, settings and their variables.
+BY_EVIDENCE: list[tuple[str, str, str, str, dict[str, str], dict[str, str]]] = [
+    ("app", "OCAMLRUNPARAM caml_startup", "", "ocaml", {"o": "40", "s": "65536"}, {"OCAMLRUNPARAM": "b,o=40,s=65536"}),
+    ("R", "", "R", "r", {"gc_mem_grow": "0"}, {"R_GC_MEM_GROW": "0"}),
+    ("R", "R_GC_MEM_GROW", "", "r", {"vsize": "4194304"}, {"R_VSIZE": "4194304"}),
+    ("app", "", "gc", "bdwgc", {"free_space_divisor": "8"}, {"GC_FREE_SPACE_DIVISOR": "8"}),
+    ("beam.smp", "erts_alloc eheap_alloc", "", "erlang", {"Mulmbcs": "512", "fullsweep_after": "4", "Mea": "min"},
+     {"ERL_FLAGS": "+Mulmbcs512 +Meamin", "ERL_FULLSWEEP_AFTER": "4"}),
+    ("pypy3", "", "pypy3.9-c", "pypy", {"nursery": "1048576"}, {"PYPY_GC_NURSERY": "1048576"}),
+    ("app", "MONO_GC_PARAMS nursery-size", "", "mono", {"nursery-size": "1048576", "major": "marksweep"},
+     {"MONO_GC_PARAMS": "nursery-size=1048576,major=marksweep"}),
+    ("app", "GHCRTS Link with -rtsopts", "", "haskell", {"A": "8388608", "collector": "c"}, {"GHCRTS": "-A8388608 -c"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "texts", "library", "runtime", "settings", "env"), BY_EVIDENCE)
 def test_runtimes_by_their_texts_or_libraries(
-    tmp_path: Path, texts: str, library: str, runtime: str, settings: dict[str, str], env: dict[str, str]
+    tmp_path: Path, name: str, texts: str, library: str, runtime: str, settings: dict[str, str], env: dict[str, str]
 ) -> None:
-    """Of programs that hold the evidence of OCaml, R and the Boehm collector."""
-    source, program = tmp_path / "start.c", tmp_path / "R"
+    """Of programs that hold the evidence of a runtime."""
+    source, program = tmp_path / "start.c", tmp_path / name
     source.write_text(
         f'const char* volatile texts = "{texts}";\n'
         "int Rf_initialize_R(void) { return 1; }\nint main(void) { return texts == 0; }\n"
@@ -197,6 +206,29 @@ def test_runtimes_by_their_texts_or_libraries(
     (found,) = find_runtimes([str(program)])
     assert found.name == runtime
     assert found.space(threads=True).environment(settings, {"OCAMLRUNPARAM": "b"}).items() >= env.items()
+    owner, manager = find_heap_owner(program), find_memory_manager(str(program))
+    assert (owner.name if owner else "") == (runtime if found.spec.heap else "")
+    assert (manager.runtime if manager else "") == (runtime if found.spec.heap else "")
+
+
+def test_huge_pages_of_php_are_searched_where_they_are_not_usual() -> None:
+    (php,) = [file for file in shipped_runtimes() if file.allocator.name == "php"]
+    for thp, searched in (("madvise", ["huge_pages"]), ("always", []), ("never", [])):
+        assert [p.key for p in build_space(php, Context("8.2", thp=thp)).params] == searched
+
+
+def test_erlang_takes_each_setting() -> None:
+    erl = shutil.which("erl") or needs.machine_cannot("run Erlang: it is not installed")
+    (file,) = [file for file in shipped_runtimes() if file.allocator.name == "erlang"]
+    space = build_space(file, Context())
+    for number in (0, -1):
+        env = space.environment({p.key: p.levels[number] for p in space.params if p.key != "Mea"}, {})
+        shown = 'io:format("~p ~p", [erlang:system_info(fullsweep_after), erlang:system_info(min_heap_size)]), halt().'
+        done = subprocess.run([erl, "-noshell", "-eval", shown], env={**os.environ, **env}, capture_output=True,
+                              text=True, check=False)  # fmt: skip
+        full, least = re.findall(r"\d+", done.stdout)
+        assert full == env["ERL_FULLSWEEP_AFTER"], done
+        assert int(least) >= int(space.params[[p.key for p in space.params].index("hms")].levels[number])
 
 
 def test_a_library_that_the_program_loads_later_is_found() -> None:
@@ -314,6 +346,7 @@ def test_the_users_options_stay(
         (("'toy-(\\d+)'", "'toy'"), "must have one group"),
         (('names = ["toy"]', 'names = ["("]'), "is not a regular expression"),
         (('name = "toy"', 'name = "to.y"'), "lower-case"),
+        (("[runtime]", '[runtime]\nheap = "x"'), "give both"),
         (("[runtime]", '[allocator]\nname = "x"\n[runtime]'), "an allocator or a runtime, not both"),
         (('values = ["UseSerial"', 'values_since = { b = "1" }\nvalues = ["a"'), "not among its values"),
     ],

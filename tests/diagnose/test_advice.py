@@ -152,20 +152,20 @@ def test_a_runtime_that_manages_its_heap_without_malloc() -> None:
     assert advise(go).kind == "runtime"
     assert "no malloc will help; start with GOMEMLIMIT" in advise(go).sentence
     assert advise(go._replace(managed_resident=500 * MIB - 1)).kind == "unknown"
-    node = SERVICE._replace(managed="v8", managed_resident=600 * MIB)
+    node = SERVICE._replace(managed="node", managed_resident=600 * MIB)
     assert advise(node).steps == ("--max-old-space-size (in NODE_OPTIONS)",)
 
 
 def test_buffers_that_a_collector_has_not_freed_yet_count_as_live() -> None:
-    """Of a Node.js service with 94 MiB in malloc, V8 freed 48 when it was made to collect; of a Java one 20 of 49."""
-    held = SERVICE._replace(managed="v8", live=round(BUFFER_SHARE * WHOLE))
+    """Of a Node.js service with 94 MiB in malloc, it freed 48 when made to collect; of a Java one 20 of 49."""
+    held = SERVICE._replace(managed="node", live=round(BUFFER_SHARE * WHOLE))
     assert advise(held).kind == "program"
     assert advise(held).sentence == (
         "The program itself holds 100% of 1000.0 MiB: no malloc will help; 250.0 MiB of it are live blocks of malloc,"
-        " and those of Buffers that are no longer used stay live until V8 collects them; start with arrayBuffers of"
-        " process.memoryUsage() in the program, which is their size"
+        " and those of Buffers that are no longer used stay live until Node.js collects them; start with arrayBuffers"
+        " of process.memoryUsage() in the program, which is their size"
     )
-    assert advise(held._replace(managed="jvm")).steps == (
+    assert advise(held._replace(managed="openjdk")).steps == (
         "`jcmd PID GC.run`, which collects them, and then diagnose again",
     )
     plain = "The program itself holds 100% of 1000.0 MiB: no malloc will help"
@@ -191,7 +191,7 @@ def test_a_library_with_a_malloc_of_its_own_is_named() -> None:
     free = advise(duck._replace(free=100 * MIB))
     assert free.kind == "free"
     assert free.steps[-1] == found.steps[0]
-    assert advise(duck._replace(managed="v8")).kind == "program"
+    assert advise(duck._replace(managed="node")).kind == "program"
 
 
 def test_most_memory_in_mappings_of_an_unknown_owner_is_not_mallocs() -> None:
@@ -208,10 +208,13 @@ def test_most_memory_in_mappings_of_an_unknown_owner_is_not_mallocs() -> None:
 
 def test_a_managed_heap_beside_free_memory_of_malloc() -> None:
     """The first sentence follows the larger part, and does not deny the other one."""
-    node = SERVICE._replace(managed="v8", managed_resident=600 * MIB, free=200 * MIB, free_pages=200 * MIB)
+    node = SERVICE._replace(managed="node", managed_resident=600 * MIB, free=200 * MIB, free_pages=200 * MIB)
     heap = advise(node._replace(trimmable=200 * MIB))
     assert heap.kind == "runtime"
-    assert "600.0 MiB is outside of malloc, most of it in the heap of V8, and 200.0 MiB is free memory" in heap.sentence
+    assert (
+        "600.0 MiB is outside of malloc, most of it in the heap of Node.js, and 200.0 MiB is free memory"
+        in heap.sentence
+    )
     assert "no malloc will help" not in heap.sentence
     assert [step.partition("(")[0].strip() for step in heap.steps[:2]] == ["--max-old-space-size", "malloc_trim"]
     assert advise(node._replace(managed_resident=499 * MIB)).kind == "free"

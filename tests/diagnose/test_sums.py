@@ -41,7 +41,7 @@ def text_of(found: Diagnosis, each: tuple[Diagnosis, ...] = ()) -> str:
 @pytest.mark.parametrize(("resident", "expected"), [(10, 10), (0, 0), (None, 50)])
 def test_blocks_with_their_own_mapping_are_of_malloc(resident: int | None, expected: int) -> None:
     heap = {**HEAP, "mapped_resident_bytes": None if resident is None else resident * MIB}
-    found = process(1, "glibc 2.36", heap, managed="v8")
+    found = process(1, "glibc 2.36", heap, managed="node")
     assert found.division.mapped == expected * MIB
     assert found.division.other == found.figures.managed_resident == (60 - expected) * MIB
     assert sum(value for _, value in rows_of_parts(found)) == found.division.total == 104 * MIB

@@ -126,7 +126,7 @@ def test_a_short_study_tries_the_settings_of_what_holds_the_memory(
     tried: bool,
 ) -> None:
     """If a runtime holds it, allocators may be left without a run; otherwise the runtime's settings may."""
-    manager = MemoryManager("jvm", "all", "The Java virtual machine manages the heap.")
+    manager = MemoryManager("openjdk", "all", "OpenJDK manages the heap.")
     monkeypatch.setattr("heapwright.tuning.reachable_allocators.find_memory_manager", lambda _program: manager)
     study = both(tuning)
     if heap is not None and other is not None:

@@ -1,18 +1,18 @@
 """Detects programs whose memory a runtime manages instead of malloc, and names the settings of that runtime.
 
-Go, the Java virtual machine, V8 and .NET take their heaps from the kernel themselves. A program that is linked
+Go, Java, Node.js, .NET, Erlang and others take their heaps from the kernel themselves. A program that is linked
 statically has a malloc, but none can be put in its place. A set-user-ID program ignores settings.
 Only the program's file is read, so the programs that it starts are unknown.
 """
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from heapwright.allocators.embedded import embedded_name, find_embedded
 from heapwright.allocators.program_file import ProgramFile, is_privileged, read_program
+from heapwright.allocators.runtimes import find_heap_owner
 
 # Ends a sentence about settings of a runtime; the first is left out if the study does search them.
 SEARCHED = "; tune searches them too, unless --no-runtime is given"
@@ -26,7 +26,7 @@ class MemoryManager(NamedTuple):
     """The malloc or the runtime that manages a program's memory, and what follows for a search.
 
     Attributes:
-        runtime: 'go', 'jvm', 'v8' or 'dotnet'; empty where it is malloc.
+        runtime: the short name of the runtime ('go', 'openjdk', 'node' …); empty where it is malloc.
         reach: which allocators' settings can reach the program itself.
         sentence: the same for people, and what to set instead.
     """
@@ -107,22 +107,12 @@ def _static(found: ProgramFile, name: str) -> MemoryManager | None:
 
 def _runtime(found: ProgramFile, name: str) -> MemoryManager | None:
     """The runtime that a dynamically linked program is, or starts."""
-    with found.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(b"\0libjli.so\0") >= 0 or data.find(b"\0libjvm.so\0") >= 0:
-            who, settings = "the Java virtual machine", "-Xmx and the -XX options (in JAVA_TOOL_OPTIONS)" + SEARCHED
-            runtime = "jvm"
-        elif data.find(b"libhostfxr.so\0") >= 0 or data.find(b"libcoreclr.so\0") >= 0:
-            who = "the .NET runtime"
-            settings = "DOTNET_gcServer, DOTNET_GCgen0size and DOTNET_GCConserveMemory" + SEARCHED
-            runtime = "dotnet"
-        elif data.find(b"NODE_OPTIONS\0") >= 0 or data.find(b"\0libnode.so.") >= 0:  # Debian's is a library
-            who, settings = "V8", "--max-semi-space-size and --max-old-space-size (in NODE_OPTIONS)" + SEARCHED
-            runtime = "v8"
-        else:
-            return None
+    owner = find_heap_owner(found.path)
+    if owner is None:
+        return None
     return MemoryManager(
-        runtime,
+        owner.name,
         "all",
-        f"{who[:1].upper()}{who[1:]} manages the heap of {name}; malloc serves its native part only."
-        f" The settings of its heap are {settings}.",
+        f"{owner.title} manages the heap of {name}; malloc serves its native part only."
+        f" The settings of its heap are {owner.limit}{SEARCHED}.",
     )

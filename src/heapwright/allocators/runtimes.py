@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from heapwright.allocators.huge_pages import thp_state
 from heapwright.allocators.program_file import ElfView, elf_view, interpreter_of, is_privileged
 from heapwright.allocators.space import Space, build_space
 from heapwright.allocators.space_file import load_space_file
@@ -65,7 +66,7 @@ class Runtime:
 
     def space(self, threads: bool, expert: bool = False) -> Space:
         """Its settings that can be searched, for a program with or without threads on this machine."""
-        context = Context(self.version, os.cpu_count() or 1, threads, expert)
+        context = Context(self.version, os.cpu_count() or 1, threads, expert, thp=thp_state())
         if self.version:
             space = build_space(self.file, context, self.name)
             have = {param.key for param in space.params}  # skipped, too, if another version has another range
@@ -118,6 +119,22 @@ def find_runtimes(
         specs = [(file, file.runtime) for file in files_ if file.runtime and _matches(file.runtime, path, view, loaded)]
         specs.sort(key=lambda found: found[1].library)
         return [Runtime(file, _version(spec, path, view, command[1:], loaded), path) for file, spec in specs]
+
+
+def find_heap_owner(path: Path) -> RuntimeSpec | None:
+    """Find the runtime that takes the heap of a program from the kernel without malloc, by the evidence in its file.
+
+    Args:
+        path: the executable, of any name.
+    """
+    with elf_view(path) as view:
+        owners = (file.runtime for file in shipped_runtimes() if file.runtime and file.runtime.heap)
+        return None if view is None else next((spec for spec in owners if _has_evidence(spec, view)), None)
+
+
+def runtime_named(name: str) -> RuntimeSpec | None:
+    """The shipped runtime of a short name, such as 'openjdk'."""
+    return next((file.runtime for file in shipped_runtimes() if file.allocator.name == name), None)
 
 
 def find_executable(command: Sequence[str], env: Mapping[str, str]) -> Path | None:
@@ -197,7 +214,12 @@ def _matches(spec: RuntimeSpec, path: Path, view: ElfView, loaded: Sequence[str]
     names = {path.name, path.resolve().name}
     if spec.names and not any(re.fullmatch(pattern, name) for pattern in spec.names for name in names):
         return False
-    libraries = (*view.needed, *loaded) if spec.library else view.needed
+    return _has_evidence(spec, view, loaded if spec.library else ())
+
+
+def _has_evidence(spec: RuntimeSpec, view: ElfView, loaded: Sequence[str] = ()) -> bool:
+    """Whether a file shows that this runtime runs it, by its libraries, symbols and texts."""
+    libraries = (*view.needed, *loaded)
     if any(re.fullmatch(pattern, library) for pattern in spec.libraries for library in libraries):
         return True
     if not (spec.symbols or spec.texts):

@@ -86,7 +86,7 @@ class Space:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many levels each dimension has, unset not counted."""
+        """The number of levels of each dimension, unset not counted."""
         return (1,) * len(self.gates) + tuple(len(p.levels) for p in self.params)
 
     @property

@@ -112,6 +112,8 @@ def _recognition_trouble(runtime: RuntimeSpec) -> tuple[str, str] | None:
         return "name", "use lower-case letters, digits, '-' and '_'"
     if not (runtime.libraries or runtime.symbols or runtime.texts):
         return "libraries", "a file name is not evidence: give libraries, symbols or texts"
+    if bool(runtime.heap) != bool(runtime.limit):
+        return "heap" if runtime.heap else "limit", "give both: the heap's name, and the settings that make it smaller"
     for key in ("names", "libraries", "version", "version_names"):
         for pattern in getattr(runtime, key):
             try:

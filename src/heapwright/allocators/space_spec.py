@@ -115,7 +115,7 @@ class ParamSpec(msgspec.Struct, forbid_unknown_fields=True):
     mean: float | None = None
 
     def risks(self, value: str) -> str:
-        """What can go wrong with this value; '' if nothing."""
+        """The hazard of this value; '' if it has none."""
         if self.hazard_below is None and self.hazard_above is None:
             return self.hazard
         try:
@@ -182,6 +182,8 @@ class RuntimeSpec(msgspec.Struct, forbid_unknown_fields=True):
             else tells it.
         version_names: patterns of the file names of executables that may be asked so; empty for any. Under all other
             names the executable is the user's own program.
+        heap: the name for people of the heap that it takes from the kernel without malloc; empty if it has none.
+        limit: the settings that make this heap smaller, for advice.
         source: where its settings are documented.
         library: it is a library that programs of any language may need; a language's runtime comes before it.
     """
@@ -199,6 +201,8 @@ class RuntimeSpec(msgspec.Struct, forbid_unknown_fields=True):
     version_file: str = ""
     version_args: list[str] = []
     version_names: list[str] = []
+    heap: str = ""
+    limit: str = ""
     source: str = ""
     library: bool = False
 
@@ -218,7 +222,7 @@ class SpaceFile(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Context:
-    """What decides which parameters apply.
+    """The facts that decide which parameters apply.
 
     Attributes:
         version: of the library; empty if unknown: then version conditions are ignored, and of a setting that is

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from heapwright.allocators.runtimes import runtime_named
+from heapwright.allocators.space_spec import RuntimeSpec
 from heapwright.diagnose.environment import TUNABLES
 from heapwright.metrics import show_bytes
 
@@ -48,7 +50,7 @@ class AdviceFigures(NamedTuple):
         runtime: the name of a runtime with arenas of its own ('CPython 3.11'), or empty.
         runtime_resident: memory of the runtime's arenas.
         runtime_free: free memory in the runtime's arenas.
-        managed: the runtime that takes its heap from the kernel itself ('go', 'jvm', 'v8', 'dotnet'), or empty.
+        managed: the runtime that takes its heap from the kernel itself ('go', 'openjdk', 'node' …), or empty.
         managed_resident: private memory that is neither malloc's nor in the arenas of `runtime`; of several processes
             only of those with the runtime `managed`, or if that is empty, of those whose malloc can be read.
         unread: private memory of the processes whose malloc cannot be read.
@@ -131,23 +133,11 @@ _OF_REDIS = (
     " memory on pages with live blocks"
 )
 
-# Runtimes that manage their heaps without malloc: their names, and the setting that bounds the
-# heap.
-_MANAGED = {
-    "go": ("the Go runtime", "GOMEMLIMIT, or GOGC=50"),
-    "jvm": ("the Java virtual machine", "-Xmx (in JAVA_TOOL_OPTIONS)"),
-    "v8": ("V8", "--max-old-space-size (in NODE_OPTIONS)"),
-    "dotnet": ("the .NET runtime", "DOTNET_GCConserveMemory, or DOTNET_GCHeapHardLimit"),
-}
-
-# Buffers of these runtimes whose memory is of malloc, and how to learn how much of it is in use.
+# Buffers of runtimes with a heap of their own whose memory is of malloc, and how to learn how much of it is in use.
 _BUFFERS = {
-    "jvm": ("direct buffers", "`jcmd PID GC.run`, which collects them, and then diagnose again"),
-    "v8": ("Buffers", "arrayBuffers of process.memoryUsage() in the program, which is their size"),
+    "openjdk": ("direct buffers", "`jcmd PID GC.run`, which collects them, and then diagnose again"),
+    "node": ("Buffers", "arrayBuffers of process.memoryUsage() in the program, which is their size"),
 }
-
-# The names of their heaps.
-MANAGED_HEAPS = {"go": "Go heap", "jvm": "Java heap", "v8": "V8 heap", "dotnet": ".NET heap"}
 
 
 def advise(found: AdviceFigures) -> Advice:
@@ -217,7 +207,7 @@ def advise(found: AdviceFigures) -> Advice:
         return Advice(
             "program",
             f"{sentence}; {show_bytes(found.live)} of it are live blocks of malloc, and those of {buffers} that are no"
-            f" longer used stay live until {_MANAGED[found.managed][0]} collects them; start with {step}",
+            f" longer used stay live until {_owner(found.managed).title} collects them; start with {step}",
             (step,),
         )
     return Advice("program", sentence)
@@ -239,10 +229,18 @@ def _tune(found: AdviceFigures) -> str:
     return _TUNE
 
 
+def _owner(name: str) -> RuntimeSpec:
+    """Return the runtime that takes its heap from the kernel itself."""
+    owner = runtime_named(name)
+    assert owner is not None
+    return owner
+
+
 def _managed(found: AdviceFigures, of: str, much_free: bool) -> Advice:
     """Advice where most memory is in a heap that a runtime manages without malloc."""
-    name, setting = _MANAGED[found.managed]
-    outside = f"{show_bytes(found.managed_resident)} is outside of malloc, most of it in the heap of {name}"
+    owner = _owner(found.managed)
+    setting = owner.limit
+    outside = f"{show_bytes(found.managed_resident)} is outside of malloc, most of it in the heap of {owner.title}"
     if much_free:
         free = f"{show_bytes(found.free)} is free memory that malloc keeps"
         return Advice("runtime", f"{of}, {outside}, and {free}; start with {setting}", (setting, *_free_steps(found)))

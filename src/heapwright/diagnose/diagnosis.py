@@ -248,7 +248,7 @@ def _in_memory(runtime: dict[str, Any] | None) -> int:
 
 
 def _managed(pid: int, executable: str | None) -> str:
-    """Return the runtime that manages its heap itself: 'go', 'jvm', 'v8', 'dotnet'; empty for none."""
+    """Return the runtime that manages its heap itself, such as 'openjdk'; empty for none."""
     from heapwright.allocators.memory_manager import find_memory_manager
 
     if executable is None:

@@ -119,8 +119,8 @@ def _search_order(pid: int, program: MappedFile, files: dict[str, MappedFile]) -
     preloaded = _preloaded(pid)
     if preloaded is None:
         # Without the environment the addresses tell: the linker maps the files in the order of the
-        # search, and the kernel puts each mapping below the one before. What lies below the C
-        # library was loaded later.
+        # search, and the kernel puts each mapping below the one before. Files below the C
+        # library were loaded later.
         return list(reversed(files))
     by_name: dict[str, str] = {}
     for path in files:

@@ -26,7 +26,7 @@ _ROUNDING = 1e-6  # relative error up to which two sums of seconds count as equa
 
 @dataclass(frozen=True)
 class StageNeed:
-    """How many runs of the program a stage can use.
+    """The number of runs of the program that a stage can use.
 
     Attributes:
         min_runs: with fewer runs the stage is of no use.

@@ -40,7 +40,7 @@ class OutputCheck:
         return True
 
     def seen(self, input_: str) -> int:
-        """How many runs of the reference were taken in."""
+        """The number of runs of the reference so far."""
         return self._seen[input_]
 
     def changed(self, input_: str, digest: str) -> bool:

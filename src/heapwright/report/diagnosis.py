@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from heapwright.diagnose.advice import MANAGED_HEAPS
+from heapwright.allocators.runtimes import runtime_named
 from heapwright.diagnose.diagnosis import Diagnosis
 from heapwright.metrics import show_bytes
 from heapwright.terminal_text import counted, print_table, visible
@@ -52,8 +52,8 @@ def rows_of_parts(found: Diagnosis) -> list[tuple[str, int]]:
 
 def part_names(found: Diagnosis) -> dict[str, str]:
     """Return the names of the parts of resident memory, with the runtimes of these processes."""
-    heap = MANAGED_HEAPS.get(found.figures.managed)
-    other = f"{heap}, and other private memory" if heap else "other private memory"
+    owner = runtime_named(found.figures.managed)
+    other = f"{owner.heap}, and other private memory" if owner else "other private memory"
     return {key: name.format(runtime=found.figures.runtime or "runtime", other=other) for key, name in PARTS.items()}
 
 

@@ -186,7 +186,7 @@ def _standard_error(candidates: dict[int, Candidate], metric: str, calibrated: l
 
 
 def _runs_each(candidates: dict[int, Candidate], metric: str) -> float:
-    """How many runs stand behind a point, on average; at least 1."""
+    """The mean number of runs of a point; at least 1."""
     counts = [sum(map(len, groups.values())) for c in candidates.values() if (groups := c.logs.get(metric))]
     return max(1.0, sum(counts) / len(counts)) if counts else 1.0
 

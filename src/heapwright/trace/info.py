@@ -85,7 +85,7 @@ class Split(msgspec.Struct):
 
 
 class Loss(msgspec.Struct):
-    """What could not be read of a trace, or was invalid.
+    """The parts of a trace that could not be read or were invalid.
 
     Attributes:
         bytes, events: lost.

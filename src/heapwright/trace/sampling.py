@@ -27,7 +27,7 @@ MIN_BYTES = 4 << 20  # a block of 64 KiB for each level of the sample
 
 @dataclass(frozen=True)
 class Sampling:
-    """What to record; by default all objects from the beginning to the end.
+    """The objects to record; by default all, from the beginning to the end.
 
     Attributes:
         rate: 1 in so many small objects is recorded; 0: not given.

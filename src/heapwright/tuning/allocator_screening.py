@@ -91,7 +91,7 @@ def screen_allocators(
                 found.runs += blocks.measure_all(Phase.ALLOCATORS, first + at, groups, inputs)
 
     def fitting() -> int:
-        """How many allocators the time left lets us test and measure once."""
+        """The number of allocators that can be tested and measured once in the time left."""
         if not budget.limited:
             return len(allocators)
         runs = (budget.limit_s - budget.spent_s) / max(blocks.typical.seconds, 1e-9)

@@ -108,7 +108,7 @@ class StudyEstimate:
         return f"{one} {self.lack()}"
 
     def lack(self) -> str:
-        """How many runs the budget holds, and which budget a proof, or a prediction, needs."""
+        """The number of runs in the budget, and the budget that a proof or a prediction needs."""
         holds = math.floor(self.budget_s / self.run_s)
         run, result = ("replay", "prediction") if self.replays else ("run", "proof")
         return (

@@ -3,7 +3,7 @@
     malloc embedded in the program, or nothing special    all allocators of the study
     static, with glibc's tunables                         glibc alone
     static without tunables, Go, set-user-ID              none: the study ends, unless a runtime is searched
-    Java, V8, .NET                                        all, for native memory
+    Java, Node.js, .NET …                                 all, for native memory
 
 A static program may start other programs that can be reached. So one run with a preloaded allocator decides; the study
 keeps its result as for any other allocator.
@@ -83,7 +83,7 @@ def reachable_allocators(
 
 
 def _manager_of_busiest(busiest: str, program: str) -> MemoryManager | None:
-    """Who manages the memory of `busiest`, a program that the command `program` starts."""
+    """The memory manager of `busiest`, a program that the command `program` starts."""
     found, name = find_memory_manager(busiest), Path(busiest).name
     if found is None or Path(busiest) == Path(shutil.which(program) or program).resolve():
         return None

@@ -269,7 +269,7 @@ def _screened_levels(param: Param) -> list[str]:
 
 
 def _max_screened(session: Session) -> int:
-    """How many levels the screening may measure: half of the budget's evaluations, so that the rest is for the search.
+    """The number of levels that the screening may measure: half of the budget's evaluations; the search needs the rest.
 
     Settings that it does not reach are searched all the same.
     """
