@@ -168,9 +168,7 @@ class PtraceRun : public TraceListener {
     } else if (const auto found = context_.watcher.unwaited().find(process);
                found != context_.watcher.unwaited().end()) {
       context_.outcome.add(usage);
-      context_.outcome.warnings.insert("'" + found->second +
-                                       "' ignores SIGCHLD: the CPU time of its children that have ended is "
-                                       "known for the whole run only, not per operation");
+      context_.outcome.warnings.insert(whole_run_only(found->second.parent));
     }
     context_.watcher.waited_for(process);
     parents_.erase(process);

@@ -16,6 +16,9 @@
 namespace heapwright::meter {
 namespace {
 
+// CPU time counts as known if at most this share of it is uncertain.
+constexpr double kMaxDoubt = 0.02;
+
 double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
@@ -248,6 +251,12 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+std::string whole_run_only(const std::string& parent) {
+  return "'" + parent +
+         "' ignores SIGCHLD: the CPU time of its children that have ended is known for the whole run only, "
+         "not per operation";
+}
+
 void Outcome::add(const rusage& usage) {
   user_s += seconds(usage.ru_utime);
   sys_s += seconds(usage.ru_stime);
@@ -261,10 +270,18 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
   json.raw("meter", quoted(backend_name(outcome.backend)));
   std::set<std::string> all = outcome.warnings;
   all.insert(watcher.warnings().begin(), watcher.warnings().end());
+  const Usage lost = watcher.unwaited_usage(outcome.end);
+  const double cpu_s = outcome.user_s + outcome.sys_s + lost.cpu_s();
+  const bool known = watcher.unwaited().empty() || lost.doubt_s <= kMaxDoubt * cpu_s;
   if (!watcher.unwaited().empty() && !outcome.unfinished) {
-    all.insert("CPU time and page faults are not known: '" + watcher.unwaited().begin()->second +
-               "' ignores SIGCHLD, so the kernel gives no account of its children that have ended; "
-               "'--meter ptrace' counts them");
+    const std::string& parent = watcher.unwaited().begin()->second.parent;
+    if (!known) {
+      all.insert("CPU time and page faults are not known: '" + parent +
+                 "' ignores SIGCHLD, so the kernel gives no account of its children that have ended; "
+                 "'--meter ptrace' counts them");
+    } else if (lost.cpu_s() + lost.doubt_s > kMaxDoubt * cpu_s) {
+      all.insert(whole_run_only(parent));
+    }
   }
   std::string warnings = "[";
   for (const auto& warning : all) {
@@ -279,16 +296,15 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
   json.boolean("timed_out", outcome.timed_out);
   json.boolean("unfinished", outcome.unfinished);
   json.number("wall_s", outcome.end - outcome.start);
-  if (outcome.unfinished ||
-      !watcher.unwaited().empty()) {  // the kernel gives these when a process is waited for
+  if (outcome.unfinished || !known) {  // the kernel gives these when a process is waited for
     for (const char* const key : {"user_s", "sys_s", "minor_faults", "major_faults"}) {
       json.null(key);
     }
   } else {
-    json.number("user_s", outcome.user_s);
-    json.number("sys_s", outcome.sys_s);
-    json.count("minor_faults", outcome.minor_faults);
-    json.count("major_faults", outcome.major_faults);
+    json.number("user_s", outcome.user_s + lost.user_s);
+    json.number("sys_s", outcome.sys_s + lost.sys_s);
+    json.count("minor_faults", outcome.minor_faults + lost.minor_faults);
+    json.count("major_faults", outcome.major_faults + lost.major_faults);
   }
   json.optional("instructions", outcome.instructions);
   json.optional("energy_j", outcome.energy_j);

@@ -36,6 +36,11 @@ struct Outcome {
   void add(const rusage& usage);
 };
 
+// The warning that the CPU time of some processes is not known before they end.
+//
+// parent  the process that ignores SIGCHLD
+std::string whole_run_only(const std::string& parent);
+
 // Returns the whole report as one JSON object.
 //
 // outcome  status, times and faults

@@ -134,6 +134,43 @@ std::optional<Stat> read_stat(pid_t pid) {
   return stat;
 }
 
+std::optional<Usage> read_usage(pid_t pid) {
+  const std::string text = read_proc(pid, "stat");
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 4 >= text.size()) {
+    return std::nullopt;
+  }
+  std::array<std::uint64_t, 21> fields{};  // by their numbers in proc(5)
+  const char* at = text.c_str() + name_end + 4;
+  for (std::size_t field = 4; field < fields.size(); ++field) {
+    char* end = nullptr;
+    fields.at(field) = std::strtoull(at, &end, 10);
+    at = end;
+  }
+  static const double tick_s = 1.0 / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const auto seconds_of = [&](std::size_t field) { return static_cast<double>(fields.at(field)) * tick_s; };
+  Usage usage{.user_s = seconds_of(14),
+              .sys_s = seconds_of(15),
+              .minor_faults = fields[10] + fields[11],
+              .major_faults = fields[12] + fields[13],
+              .threads = static_cast<int>(fields[20])};
+  // Both figures are rounded down to ticks of 10 ms. The scheduler's figure is exact, but it is of
+  // one thread.
+  const std::string scheduler = usage.threads == 1 ? read_proc(pid, "schedstat") : "";
+  const double exact_s = std::strtod(scheduler.c_str(), nullptr) / 1e9;
+  if (exact_s > 0 && exact_s >= usage.cpu_s()) {
+    usage.user_s += exact_s - usage.cpu_s();
+  } else {
+    usage.doubt_s = 2 * tick_s;
+  }
+  if (fields[16] + fields[17] > 0) {
+    usage.doubt_s += 2 * tick_s;
+  }
+  usage.user_s += seconds_of(16);
+  usage.sys_s += seconds_of(17);
+  return usage;
+}
+
 std::optional<Rollup> read_rollup(pid_t pid) {
   errno = 0;
   const std::string text = read_proc(pid, "smaps_rollup");

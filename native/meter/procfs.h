@@ -42,6 +42,18 @@ struct Stat {
   std::uint64_t start_brk = 0;    // 0 if the kernel hides it
 };
 
+// CPU time and page faults of a process, with those of the children for which it has waited.
+struct Usage {
+  double user_s = 0;
+  double sys_s = 0;
+  std::uint64_t minor_faults = 0;
+  std::uint64_t major_faults = 0;
+  double doubt_s = 0;  // the CPU time may be larger by up to this much
+  int threads = 1;
+
+  [[nodiscard]] double cpu_s() const { return user_s + sys_s; }
+};
+
 // Figures of /proc/PID/smaps_rollup, in bytes. A page that n processes map counts 1/n in `pss`.
 struct Rollup {
   std::uint64_t rss = 0;
@@ -76,6 +88,8 @@ int open_statm(pid_t tid);
 std::optional<Statm> read_statm(int file);
 std::optional<Status> read_status(pid_t pid);
 std::optional<Stat> read_stat(pid_t pid);
+// Returns nullopt if the process has ended.
+std::optional<Usage> read_usage(pid_t pid);
 // Sums up all mappings of a process. The kernel walks its page tables for that: about 7 ms per GiB.
 // nullopt with errno set; ESRCH and ENOENT mean that the process has ended or is a zombie.
 std::optional<Rollup> read_rollup(pid_t pid);

@@ -64,7 +64,8 @@ void Watcher::adopt(pid_t process, bool uncounted) {
   const auto stat = read_stat(process);
   if (const auto parent = stat && process != root_ ? read_stat(stat->parent) : std::nullopt;
       parent && parent->ignores_children) {
-    unwaited_[process] = parent->name;
+    unwaited_[process] = {
+        .parent = parent->name, .usage = read_usage(process).value_or(Usage{}), .read = now()};
   }
   if (!uncounted) {
     if (stat) {
@@ -315,7 +316,32 @@ void Watcher::executed(pid_t process) {
   }
 }
 
+// The end of a process that nobody waits for. It may have run on all of its threads since it was
+// read.
+void Watcher::count_unread(Unwaited& lost, double time) {
+  lost.usage.doubt_s += std::max(0.0, time - lost.read) * lost.usage.threads;
+  lost.ended = true;
+}
+
+Usage Watcher::unwaited_usage(double end) const {
+  Usage sum;
+  for (auto [process, lost] : unwaited_) {
+    if (!lost.ended) {
+      count_unread(lost, end);
+    }
+    sum.user_s += lost.usage.user_s;
+    sum.sys_s += lost.usage.sys_s;
+    sum.minor_faults += lost.usage.minor_faults;
+    sum.major_faults += lost.usage.major_faults;
+    sum.doubt_s += lost.usage.doubt_s;
+  }
+  return sum;
+}
+
 void Watcher::process_ended(pid_t process, double time) {
+  if (const auto at = unwaited_.find(process); at != unwaited_.end() && !at->second.ended) {
+    count_unread(at->second, time);
+  }
   ledger_.process_ended(process, time);
   forget_threads(process);
   processes_.erase(process);

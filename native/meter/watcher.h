@@ -73,9 +73,19 @@ class Watcher {
   [[nodiscard]] int processes() const { return seen_; }
   // The meter has the rusage of this process.
   void waited_for(pid_t process) { unwaited_.erase(process); }
-  // The processes whose rusage nobody gets, because their parents ignore SIGCHLD; with the names of
-  // the parents.
-  [[nodiscard]] const std::map<pid_t, std::string>& unwaited() const { return unwaited_; }
+  // A process whose rusage nobody gets, because its parent ignores SIGCHLD.
+  struct Unwaited {
+    std::string parent;  // its name
+    Usage usage;         // at the last reading
+    double read = 0;     // the time of that
+    bool ended = false;
+  };
+  [[nodiscard]] const std::map<pid_t, Unwaited>& unwaited() const { return unwaited_; }
+  // The last readings of these processes, as a sum. Their doubt includes the time from there to
+  // their end. A process that began and ended between two readings is not known.
+  //
+  // end  the end of the run
+  [[nodiscard]] Usage unwaited_usage(double end) const;
   [[nodiscard]] int max_threads() const { return max_threads_; }
   [[nodiscard]] std::uint64_t max_maps() const { return max_maps_; }
   // nullptr unless asked for.
@@ -118,6 +128,8 @@ class Watcher {
   void count_mappings(const Process& state, double time);
   void scan(double time, std::vector<std::pair<pid_t, Statm>>& readings);
   void forget_threads(pid_t process);
+  void read_unwaited(double time);
+  static void count_unread(Unwaited& lost, double time);
   static PssSampler::Moment moment_of(Process& state, const CallArguments& call);
   std::optional<Rollup> read_memory(pid_t task, TreeBreakdown& tree) const;
   void read_pss(double time, PssSampler::Moment moment);
@@ -137,7 +149,7 @@ class Watcher {
   std::map<pid_t, Thread> threads_;  // leaders too
   std::set<pid_t> ignored_;
   std::set<std::string> warnings_;
-  std::map<pid_t, std::string> unwaited_;
+  std::map<pid_t, Unwaited> unwaited_;
   std::uint64_t mapping_calls_ = 0;
   std::uint64_t vm_peak_ = 0;
   std::uint64_t max_maps_ = 0;

@@ -200,8 +200,20 @@ void Watcher::look_at_group(double time) {
   next_group_ = time + kGroupShare * (cpu_now() - began);
 }
 
+// Reads CPU time and page faults of the processes for which nobody waits.
+void Watcher::read_unwaited(double time) {
+  for (auto& [process, lost] : unwaited_) {
+    const auto usage = lost.ended ? std::nullopt : read_usage(process);
+    if (usage) {
+      lost.usage = *usage;
+      lost.read = time;
+    }
+  }
+}
+
 void Watcher::tick(double time) {
   auto readings = read_all(time);
+  read_unwaited(time);
   const bool reads_pss = pss_ && pss_->due(time, ledger_, PssSampler::Moment::kOrdinary);
   if (reads_pss || time >= next_scan_ || (forked_ && time + kScanEvery >= next_scan_)) {
     scan(time, readings);

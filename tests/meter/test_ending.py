@@ -274,24 +274,32 @@ def test_a_killed_meter_takes_along_what_is_tied_to_its_parent(any_meter: Meter,
     wait_for(lambda: gone(family))
 
 
-# A process that ignores SIGCHLD, and its child, which takes 0.3 s of CPU time.
-UNWAITED = """import os, signal, sys, time
+# A process that ignores SIGCHLD, and its child with a number of further threads. The child takes 0.3 s of CPU time, or
+# (`idle`) sleeps as long. The parent (`stays`) waits for its end.
+UNWAITED = """import os, signal, sys, threading, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+parent, child, threads = sys.argv[1:]
 if os.fork() == 0:
-    while time.process_time() < 0.3:
+    for _ in range(int(threads)):
+        threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
+    if child == "idle":
+        time.sleep(0.3)
+    while time.process_time() < 0.3 and child == "busy":
         pass
     os._exit(0)
-if sys.argv[1] == "stays":
+if parent == "stays":
     try:
         os.wait()
     except ChildProcessError:
         pass
+while time.process_time() < 2 and child == "idle":
+    pass
 """
 
 
 def test_usage_that_nobody_waits_for_is_not_left_out_unsaid(any_meter: Meter) -> None:
     """The kernel drops the rusage of a child whose parent ignores SIGCHLD; only a tracer learns it."""
-    found = any_meter.run(sys.executable, "-c", UNWAITED, "stays").ledger
+    found = any_meter.run(sys.executable, "-c", UNWAITED, "stays", "busy", "64").ledger
     assert "'python" in found["warnings"][0]
     assert "ignores SIGCHLD" in found["warnings"][0]
     if any_meter.backend == "ptrace":
@@ -300,7 +308,19 @@ def test_usage_that_nobody_waits_for_is_not_left_out_unsaid(any_meter: Meter) ->
         assert {found[key] for key in ("user_s", "sys_s", "minor_faults", "major_faults")} == {None}
 
 
+def test_usage_of_an_idle_child_that_nobody_waits_for_is_known(any_meter: Meter) -> None:
+    """From its last reading: it may leave out one interval, which is little beside the CPU time of the parent."""
+    words = (sys.executable, "-c", UNWAITED, "stays", "idle", "0")
+    for _ in range(3):  # on a busy machine the last reading may come late
+        found = any_meter.run(*words, options=("--interval-ms", "1")).ledger
+        if found["user_s"] is not None:
+            break
+    assert not any("not known" in text for text in found["warnings"])
+    assert 2 <= found["user_s"] + found["sys_s"] < 2.5
+    assert found["minor_faults"] > 0
+
+
 def test_usage_of_a_child_that_outlives_its_parent_is_known(any_meter: Meter) -> None:
-    found = any_meter.run(sys.executable, "-c", UNWAITED, "goes").ledger
+    found = any_meter.run(sys.executable, "-c", UNWAITED, "goes", "busy", "0").ledger
     assert not any("SIGCHLD" in text for text in found["warnings"])
     assert found["user_s"] + found["sys_s"] > 0.3
