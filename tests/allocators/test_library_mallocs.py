@@ -85,7 +85,7 @@ def test_tune_searches_the_settings_of_a_librarys_malloc(tmp_path: Path) -> None
         "6:6",
         "--no-minify",
     )
-    done = Heapwright(tmp_path, report=False, forked=True)("tune", *words, "--study", "s.study", "--", str(program))
+    done = Heapwright(tmp_path, report=False, forked=True)("tune", *words, "--study", "s.study", "--", str(program), "100")
     assert done.status == 0, done.err
     said = "libpool.so.1 has a malloc of its own (jemalloc 5."
     assert said in " ".join(done.err.split())
@@ -97,7 +97,7 @@ def test_tune_searches_the_settings_of_a_librarys_malloc(tmp_path: Path) -> None
     assert pick.config.settings["pool.dirty_decay_ms"]
     assert "dirty_decay_ms:" in pick.config.env["_RJEM_MALLOC_CONF"]
     assert "lower" in pick.claim
-    again = ("tune", *words, "--study", "s.study", "--", str(program))
+    again = ("tune", *words, "--study", "s.study", "--", str(program), "100")
     done = Heapwright(tmp_path, report=False, forked=True)(*again, env={"_RJEM_MALLOC_CONF": "narenas:1"})
     assert done.status == 1
     assert "was measured with _RJEM_MALLOC_CONF unset in the environment, now it is" in done.err
@@ -117,13 +117,13 @@ def test_the_settings_of_a_library_can_be_named(tmp_path: Path) -> None:
     program, _ = build_library_with_jemalloc(tmp_path)
     heapwright = Heapwright(tmp_path, report=False, forked=True)
     words = ("--allocator", "glibc", "--minimize", "peak_rss", "--budget", "4", "--pairs", "6:6", "--no-minify")
-    done = heapwright("tune", "--params", "pool.tcache", *words, "--study", "s.study", "--", str(program))
+    done = heapwright("tune", "--params", "pool.tcache", *words, "--study", "s.study", "--", str(program), "100")
     assert done.status == 0, done.err
     assert "its settings are searched too (tcache)." in done.err
-    done = heapwright("tune", "--params", "poll.tcache", *words, "--study", "t.study", "--", str(program))
+    done = heapwright("tune", "--params", "poll.tcache", *words, "--study", "t.study", "--", str(program), "100")
     assert done.status == 1
     assert "heapwright: the program has no library 'poll' with a malloc of its own" in done.err
-    done = heapwright("tune", "--params", "jemalloc.tcache", *words, "--study", "u.study", "--", str(program))
+    done = heapwright("tune", "--params", "jemalloc.tcache", *words, "--study", "u.study", "--", str(program), "100")
     assert (done.status, (tmp_path / "u.study").exists()) == (2, False), "jemalloc is an allocator, and not searched"
 
 
