@@ -85,7 +85,8 @@ def test_tune_searches_the_settings_of_a_librarys_malloc(tmp_path: Path) -> None
         "6:6",
         "--no-minify",
     )
-    done = Heapwright(tmp_path, report=False, forked=True)("tune", *words, "--study", "s.study", "--", str(program), "100")
+    command = ("tune", *words, "--study", "s.study", "--", str(program), "100")
+    done = Heapwright(tmp_path, report=False, forked=True)(*command)
     assert done.status == 0, done.err
     said = "libpool.so.1 has a malloc of its own (jemalloc 5."
     assert said in " ".join(done.err.split())
@@ -97,8 +98,7 @@ def test_tune_searches_the_settings_of_a_librarys_malloc(tmp_path: Path) -> None
     assert pick.config.settings["pool.dirty_decay_ms"]
     assert "dirty_decay_ms:" in pick.config.env["_RJEM_MALLOC_CONF"]
     assert "lower" in pick.claim
-    again = ("tune", *words, "--study", "s.study", "--", str(program), "100")
-    done = Heapwright(tmp_path, report=False, forked=True)(*again, env={"_RJEM_MALLOC_CONF": "narenas:1"})
+    done = Heapwright(tmp_path, report=False, forked=True)(*command, env={"_RJEM_MALLOC_CONF": "narenas:1"})
     assert done.status == 1
     assert "was measured with _RJEM_MALLOC_CONF unset in the environment, now it is" in done.err
 

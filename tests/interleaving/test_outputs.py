@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+
+import pytest
+
 from heapwright.interleaving.outputs import OutputCheck
 
 
@@ -40,6 +44,21 @@ def test_errors_of_a_load_count_while_the_reference_has_none() -> None:
     )
     outputs.learn("a", "", {"load_errors": 1.0, "load_operations": 10.0})
     assert outputs.difference("a", "", failed, "the default") == ""
+
+
+@pytest.mark.parametrize("digest", ["", hashlib.sha256(b"").hexdigest()])
+def test_a_run_without_output_that_takes_far_less_did_less_work(digest: str) -> None:
+    """As a script whose program fails, if the script ignores that."""
+    outputs = OutputCheck()
+    cheap = {"cpu_s": 0.09, "peak_rss_bytes": 4e6}
+    assert outputs.difference("a", digest, cheap, "the default") == "", "no run of the reference is known yet"
+    outputs.learn("a", digest, {"cpu_s": 1.0, "peak_rss_bytes": 1e7})
+    outputs.learn("a", digest, {"cpu_s": 1.1, "peak_rss_bytes": None})
+    assert outputs.difference("a", digest, cheap, "the default").endswith("the default: it did less work")
+    for more in ({"cpu_s": 0.11}, {"peak_rss_bytes": 6e6}, {"cpu_s": None}, {"load_operations": 10.0}):
+        assert outputs.difference("a", digest, cheap | more, "the default") == ""
+    outputs.learn("b", "1", {"cpu_s": 1.0, "peak_rss_bytes": 1e7})
+    assert outputs.difference("b", "1", cheap, "the default") == "", "the same output shows the same work"
 
 
 def test_outputs_are_not_checked_without_a_digest_or_a_reference() -> None:
