@@ -168,7 +168,7 @@ class PtraceRun : public TraceListener {
     } else if (const auto found = context_.watcher.unwaited().find(process);
                found != context_.watcher.unwaited().end()) {
       context_.outcome.add(usage);
-      context_.outcome.warnings.insert(whole_run_only(found->second.parent));
+      context_.outcome.warnings.insert(whole_run_only(found->second.parent_name));
     }
     context_.watcher.waited_for(process);
     parents_.erase(process);
@@ -188,8 +188,12 @@ class PtraceRun : public TraceListener {
       return true;
     }
     siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(parent), &info, WEXITED | WNOWAIT | WNOHANG | __WALL) == 0 &&
-           info.si_pid == parent;
+    const bool reported =
+        waitid(P_PID, static_cast<id_t>(parent), &info, WEXITED | WNOWAIT | WNOHANG | __WALL) == 0 &&
+        info.si_pid == parent;
+    // A tracer also gets the stops of its tracees here, such as that of a parent that receives
+    // SIGCHLD.
+    return reported && info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED;
   }
 
   void tick(double time) {

@@ -274,7 +274,7 @@ std::string to_json(const Outcome& outcome, const Ledger& ledger, const Watcher&
   const double cpu_s = outcome.user_s + outcome.sys_s + lost.cpu_s();
   const bool known = watcher.unwaited().empty() || lost.doubt_s <= kMaxDoubt * cpu_s;
   if (!watcher.unwaited().empty() && !outcome.unfinished) {
-    const std::string& parent = watcher.unwaited().begin()->second.parent;
+    const std::string& parent = watcher.unwaited().begin()->second.parent_name;
     if (!known) {
       all.insert("CPU time and page faults are not known: '" + parent +
                  "' ignores SIGCHLD, so the kernel gives no account of its children that have ended; "

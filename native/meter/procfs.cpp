@@ -154,8 +154,8 @@ std::optional<Usage> read_usage(pid_t pid) {
               .minor_faults = fields[10] + fields[11],
               .major_faults = fields[12] + fields[13],
               .threads = static_cast<int>(fields[20])};
-  // Both figures are rounded down to ticks of 10 ms. The scheduler's figure is exact, but it is of
-  // one thread.
+  // Both figures are rounded down to ticks of 10 ms. The scheduler's figure is exact, but it is that
+  // of one thread.
   const std::string scheduler = usage.threads == 1 ? read_proc(pid, "schedstat") : "";
   const double exact_s = std::strtod(scheduler.c_str(), nullptr) / 1e9;
   if (exact_s > 0 && exact_s >= usage.cpu_s()) {

@@ -52,6 +52,15 @@ struct Usage {
   int threads = 1;
 
   [[nodiscard]] double cpu_s() const { return user_s + sys_s; }
+
+  Usage& operator+=(const Usage& more) {
+    user_s += more.user_s;
+    sys_s += more.sys_s;
+    minor_faults += more.minor_faults;
+    major_faults += more.major_faults;
+    doubt_s += more.doubt_s;
+    return *this;
+  }
 };
 
 // Figures of /proc/PID/smaps_rollup, in bytes. A page that n processes map counts 1/n in `pss`.

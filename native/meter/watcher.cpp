@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace {
 
 constexpr std::size_t kMaxThreads = 512;  // descriptors held open
 constexpr double kPartsScale = 5;
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+// A process may use this share of each of its threads' time after its last reading, even if it was
+// idle before.
+constexpr double kMinRate = 0.1;
 
 }  // namespace
 
@@ -64,8 +69,16 @@ void Watcher::adopt(pid_t process, bool uncounted) {
   const auto stat = read_stat(process);
   if (const auto parent = stat && process != root_ ? read_stat(stat->parent) : std::nullopt;
       parent && parent->ignores_children) {
-    unwaited_[process] = {
-        .parent = parent->name, .usage = read_usage(process).value_or(Usage{}), .read = now()};
+    if (const auto old = unwaited_.find(process); old != unwaited_.end()) {
+      reused_ += old->second.usage;
+    }
+    unwaited_[process] = {.parent = stat->parent,
+                          .parent_name = parent->name,
+                          .usage = read_usage(process).value_or(Usage{.doubt_s = kUnknown}),
+                          .read = now()};
+  }
+  if (const auto above = stat ? unwaited_.find(stat->parent) : unwaited_.end(); above != unwaited_.end()) {
+    above->second.has_children = true;
   }
   if (!uncounted) {
     if (stat) {
@@ -316,24 +329,26 @@ void Watcher::executed(pid_t process) {
   }
 }
 
-// The end of a process that nobody waits for. It may have run on all of its threads since it was
-// read.
+// The end of a process that nobody waits for. Since its last reading it may have gone on as before,
+// or have waited for a child. Its parent may wait for it after all: then the parent's usage includes
+// it.
 void Watcher::count_unread(Unwaited& lost, double time) {
-  lost.usage.doubt_s += std::max(0.0, time - lost.read) * lost.usage.threads;
+  const double rate = std::max(lost.rate.value_or(lost.usage.threads), kMinRate * lost.usage.threads);
+  lost.usage.doubt_s += std::max(0.0, time - lost.read) * rate;
+  const auto parent = read_stat(lost.parent);
+  if (lost.has_children || (parent && !parent->ignores_children)) {
+    lost.usage.doubt_s = kUnknown;
+  }
   lost.ended = true;
 }
 
 Usage Watcher::unwaited_usage(double end) const {
-  Usage sum;
+  Usage sum = reused_;
   for (auto [process, lost] : unwaited_) {
     if (!lost.ended) {
       count_unread(lost, end);
     }
-    sum.user_s += lost.usage.user_s;
-    sum.sys_s += lost.usage.sys_s;
-    sum.minor_faults += lost.usage.minor_faults;
-    sum.major_faults += lost.usage.major_faults;
-    sum.doubt_s += lost.usage.doubt_s;
+    sum += lost.usage;
   }
   return sum;
 }

@@ -75,9 +75,15 @@ class Watcher {
   void waited_for(pid_t process) { unwaited_.erase(process); }
   // A process whose rusage nobody gets, because its parent ignores SIGCHLD.
   struct Unwaited {
-    std::string parent;  // its name
-    Usage usage;         // at the last reading
-    double read = 0;     // the time of that
+    pid_t parent = 0;
+    std::string parent_name;
+    Usage usage;                 // at the last reading
+    double read = 0;             // the time of that
+    std::optional<double> rate;  // CPU time per second between the last two readings
+    // Whether it had several threads, so that the scheduler's figure of one is not its CPU time.
+    bool threaded = false;
+    // Whether it had children: it may have waited for one after the last reading.
+    bool has_children = false;
     bool ended = false;
   };
   [[nodiscard]] const std::map<pid_t, Unwaited>& unwaited() const { return unwaited_; }
@@ -150,6 +156,7 @@ class Watcher {
   std::set<pid_t> ignored_;
   std::set<std::string> warnings_;
   std::map<pid_t, Unwaited> unwaited_;
+  Usage reused_;  // of unwaited processes whose ids belong to later processes
   std::uint64_t mapping_calls_ = 0;
   std::uint64_t vm_peak_ = 0;
   std::uint64_t max_maps_ = 0;

@@ -17,6 +17,7 @@ namespace heapwright::meter {
 namespace {
 
 constexpr double kScanEvery = 0.1;
+constexpr double kRounding = 0.02;  // of a CPU time in clock ticks: one of user time, one of system time
 // A scan may take 1/kScanShare of the time.
 constexpr double kScanShare = 100;
 constexpr double kPollScanShare = 25;
@@ -200,13 +201,29 @@ void Watcher::look_at_group(double time) {
   next_group_ = time + kGroupShare * (cpu_now() - began);
 }
 
-// Reads CPU time and page faults of the processes for which nobody waits.
+// Reads CPU time and page faults of the processes for which nobody waits. A parent that no longer
+// ignores SIGCHLD will wait: then the kernel counts the process.
 void Watcher::read_unwaited(double time) {
-  for (auto& [process, lost] : unwaited_) {
-    const auto usage = lost.ended ? std::nullopt : read_usage(process);
-    if (usage) {
-      lost.usage = *usage;
-      lost.read = time;
+  for (auto at = unwaited_.begin(); at != unwaited_.end();) {
+    Unwaited& lost = at->second;
+    const auto parent = lost.ended ? std::nullopt : read_stat(lost.parent);
+    if (parent && !parent->ignores_children) {
+      at = unwaited_.erase(at);
+      continue;
+    }
+    const auto usage = lost.ended ? std::nullopt : read_usage(at->first);
+    ++at;
+    if (!usage) {
+      continue;
+    }
+    lost.threaded |= usage->threads > 1;
+    if (time > lost.read) {
+      lost.rate = std::max(0.0, usage->cpu_s() - lost.usage.cpu_s()) / (time - lost.read);
+    }
+    lost.usage = *usage;
+    lost.read = time;
+    if (lost.threaded) {
+      lost.usage.doubt_s = std::max(lost.usage.doubt_s, kRounding);
     }
   }
 }

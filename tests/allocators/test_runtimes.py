@@ -181,6 +181,7 @@ BY_EVIDENCE: list[tuple[str, str, str, str, dict[str, str], dict[str, str]]] = [
     ("pypy3", "", "pypy3.9-c", "pypy", {"nursery": "1048576"}, {"PYPY_GC_NURSERY": "1048576"}),
     ("app", "MONO_GC_PARAMS nursery-size", "", "mono", {"nursery-size": "1048576", "major": "marksweep"},
      {"MONO_GC_PARAMS": "nursery-size=1048576,major=marksweep"}),
+    ("php8.2", "USE_ZEND_ALLOC_HUGE_PAGES", "", "php", {}, {}),
     ("app", "GHCRTS Link with -rtsopts", "", "haskell", {"A": "8388608", "collector": "c"}, {"GHCRTS": "-A8388608 -c"}),
 ]  # fmt: skip
 
@@ -211,6 +212,25 @@ def test_runtimes_by_their_texts_or_libraries(
     assert (manager.runtime if manager else "") == (runtime if found.spec.heap else "")
 
 
+@pytest.mark.parametrize(
+    ("name", "variable", "before", "settings", "after"),
+    [
+        ("erlang", "ERL_FLAGS", "+hms 1024 +sbwtdcpu none", {"hms": "4096"}, "+hms 1024 +sbwtdcpu none +hms4096"),
+        ("erlang", "ERL_FLAGS", "+sbwt long -pa x", {"sbwt": "none"}, "+sbwt long -pa x +sbwtnone"),
+        ("haskell", "GHCRTS", "-Fd0.5 -F3", {"F": "1.5"}, "-Fd0.5 -F3 -F1.5"),
+    ],
+)
+def test_a_value_behind_its_key_comes_last(
+    name: str, variable: str, before: str, settings: dict[str, str], after: str
+) -> None:
+    """Of two values the later one holds; a user's words cannot be told apart, so all stay."""
+    (file,) = [file for file in shipped_runtimes() if file.allocator.name == name]
+    space = build_space(file, Context())
+    assert space.environment(settings, {variable: before}) == {variable: after}
+    assert space.environment(settings, {variable: after}) == {variable: after}
+    assert runtime_problems({variable: before}) == []
+
+
 def test_huge_pages_of_php_are_searched_where_they_are_not_usual() -> None:
     (php,) = [file for file in shipped_runtimes() if file.allocator.name == "php"]
     for thp, searched in (("madvise", ["huge_pages"]), ("always", []), ("never", [])):
@@ -225,7 +245,7 @@ def test_erlang_takes_each_setting() -> None:
         env = space.environment({p.key: p.levels[number] for p in space.params if p.key != "Mea"}, {})
         shown = 'io:format("~p ~p", [erlang:system_info(fullsweep_after), erlang:system_info(min_heap_size)]), halt().'
         done = subprocess.run([erl, "-noshell", "-eval", shown], env={**os.environ, **env}, capture_output=True,
-                              text=True, check=False)  # fmt: skip
+                              text=True, timeout=60, check=False)  # fmt: skip
         full, least = re.findall(r"\d+", done.stdout)
         assert full == env["ERL_FULLSWEEP_AFTER"], done
         assert int(least) >= int(space.params[[p.key for p in space.params].index("hms")].levels[number])

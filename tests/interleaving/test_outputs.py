@@ -55,8 +55,11 @@ def test_a_run_without_output_that_takes_far_less_did_less_work(digest: str) -> 
     outputs.learn("a", digest, {"cpu_s": 1.0, "peak_rss_bytes": 1e7})
     outputs.learn("a", digest, {"cpu_s": 1.1, "peak_rss_bytes": None})
     assert outputs.difference("a", digest, cheap, "the default").endswith("the default: it did less work")
-    for more in ({"cpu_s": 0.11}, {"peak_rss_bytes": 6e6}, {"cpu_s": None}, {"load_operations": 10.0}):
-        assert outputs.difference("a", digest, cheap | more, "the default") == ""
+    others: list[dict[str, float | None]] = [
+        {"cpu_s": 0.11}, {"peak_rss_bytes": 6e6}, {"cpu_s": None}, {"load_operations": 10.0}
+    ]  # fmt: skip
+    for more in others:
+        assert outputs.difference("a", digest, {**cheap, **more}, "the default") == ""
     outputs.learn("b", "1", {"cpu_s": 1.0, "peak_rss_bytes": 1e7})
     assert outputs.difference("b", "1", cheap, "the default") == "", "the same output shows the same work"
 

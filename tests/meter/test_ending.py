@@ -274,18 +274,17 @@ def test_a_killed_meter_takes_along_what_is_tied_to_its_parent(any_meter: Meter,
     wait_for(lambda: gone(family))
 
 
-# A process that ignores SIGCHLD, and its child with a number of further threads. The child takes 0.3 s of CPU time, or
-# (`idle`) sleeps as long. The parent (`stays`) waits for its end.
+# A process that ignores SIGCHLD, and its child with a number of further threads. The child takes 0.5 s of CPU time and
+# (`idle`) sleeps. The parent (`stays`) waits for its end.
 UNWAITED = """import os, signal, sys, threading, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 parent, child, threads = sys.argv[1:]
 if os.fork() == 0:
     for _ in range(int(threads)):
         threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
-    if child == "idle":
-        time.sleep(0.3)
-    while time.process_time() < 0.3 and child == "busy":
+    while time.process_time() < 0.5:
         pass
+    time.sleep(0.3 if child == "idle" else 0)
     os._exit(0)
 if parent == "stays":
     try:
@@ -295,6 +294,46 @@ if parent == "stays":
 while time.process_time() < 2 and child == "idle":
     pass
 """
+# As above; the child waits for a child of its own that takes 1 s, and ends at once.
+UNWAITED_WAITS = """import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    while child == 0 and time.process_time() < 1:
+        pass
+    if child:
+        os.waitpid(child, 0)
+    os._exit(0)
+try:
+    os.wait()
+except ChildProcessError:
+    pass
+while time.process_time() < 0.5:
+    pass
+"""
+# A tree without such a process: the child waits for a child of its own that takes 1 s.
+WAITED = """import os, time
+if os.fork() == 0:
+    child = os.fork()
+    while child == 0 and time.process_time() < 1:
+        pass
+    if child:
+        os.waitpid(child, 0)
+    os._exit(0)
+os.wait()
+"""
+# The parent ignores SIGCHLD when it forks, and waits for the child, which takes 1 s, after all.
+WAITED_AFTER_ALL = """import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+child = os.fork()
+while child == 0 and time.process_time() < 1:
+    pass
+if child:
+    time.sleep(0.1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.waitpid(child, 0)
+"""
 
 
 def test_usage_that_nobody_waits_for_is_not_left_out_unsaid(any_meter: Meter) -> None:
@@ -303,21 +342,30 @@ def test_usage_that_nobody_waits_for_is_not_left_out_unsaid(any_meter: Meter) ->
     assert "'python" in found["warnings"][0]
     assert "ignores SIGCHLD" in found["warnings"][0]
     if any_meter.backend == "ptrace":
-        assert found["user_s"] + found["sys_s"] > 0.3
+        assert found["user_s"] + found["sys_s"] > 0.5
     else:
         assert {found[key] for key in ("user_s", "sys_s", "minor_faults", "major_faults")} == {None}
 
 
 def test_usage_of_an_idle_child_that_nobody_waits_for_is_known(any_meter: Meter) -> None:
-    """From its last reading: it may leave out one interval, which is little beside the CPU time of the parent."""
+    """By its last reading, which may leave out one interval: little beside the CPU time of the parent."""
     words = (sys.executable, "-c", UNWAITED, "stays", "idle", "0")
     for _ in range(3):  # on a busy machine the last reading may come late
         found = any_meter.run(*words, options=("--interval-ms", "1")).ledger
         if found["user_s"] is not None:
             break
     assert not any("not known" in text for text in found["warnings"])
-    assert 2 <= found["user_s"] + found["sys_s"] < 2.5
+    assert 2.45 <= found["user_s"] + found["sys_s"] < 3
     assert found["minor_faults"] > 0
+
+
+@pytest.mark.parametrize(
+    ("script", "cpu_s"), [(UNWAITED_WAITS, 1.5), (WAITED_AFTER_ALL, 1)], ids=["grandchild", "child"]
+)
+def test_usage_is_neither_lost_nor_counted_twice(any_meter: Meter, script: str, cpu_s: float) -> None:
+    found = any_meter.run(sys.executable, "-c", script).ledger
+    if found["user_s"] is not None:
+        assert cpu_s <= found["user_s"] + found["sys_s"] < cpu_s + 0.5
 
 
 def test_usage_of_a_child_that_outlives_its_parent_is_known(any_meter: Meter) -> None:

@@ -15,7 +15,7 @@ from heapwright.allocators.program_file import ProgramFile, is_privileged, read_
 from heapwright.allocators.runtimes import find_heap_owner
 
 # Ends a sentence about settings of a runtime; the first is left out if the study does search them.
-SEARCHED = "; tune searches them too, unless --no-runtime is given"
+SEARCHED = "; tune searches settings of the runtime, unless --no-runtime is given"
 
 # Which allocators' settings can reach the program itself: all, the one linked into it, glibc's (as
 # it is), none.
@@ -114,5 +114,5 @@ def _runtime(found: ProgramFile, name: str) -> MemoryManager | None:
         owner.name,
         "all",
         f"{owner.title} manages the heap of {name}; malloc serves its native part only."
-        f" The settings of its heap are {owner.limit}{SEARCHED}.",
+        f" These settings make its heap smaller: {owner.limit}{SEARCHED}.",
     )

@@ -131,6 +131,6 @@ def _trouble(value: str, spec: ParamSpec, version: str, title: str) -> str:
         if not re.fullmatch(r"-?\d{1,18}" if base == 10 else r"(0[xX])?[0-9a-fA-F]{1,16}", value):
             return f"{title} takes a {'hexadecimal' if base == 16 else 'plain'} number here"
         if not spec.accepts[0] <= int(value, base) <= spec.accepts[1]:
-            low_text, high_text = (f"{n:x}" if base == 16 else str(n) for n in spec.accepts)
+            low_text, high_text = (f"{int(n):x}" if base == 16 else str(n) for n in spec.accepts)
             return f"{title} takes {low_text} to {high_text}{' (hexadecimal)' if base == 16 else ''}"
     return ""

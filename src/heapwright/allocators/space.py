@@ -183,8 +183,11 @@ def own_parts(spec: ParamSpec, pair: str) -> tuple[str, frozenset[str]]:
     Args:
         spec: the setting.
         pair: how it is written. Without {key}, other settings may begin alike, as all of Java's flags begin with
-            '-XX:+'. Then an enum is recognised by its values.
+            '-XX:+'. Then an enum is recognised by its values. Nothing is recognised if the value follows the key
+            directly: Erlang's '+sbwtnone' begins like '+sbwtdcpu', and '+sbwt none' is two words.
     """
+    if "{key}{value}" in pair:
+        return "", frozenset()
     if spec.type != "int" and "{key}" not in pair:
         values = [*spec.values, *spec.valid] or [1, 0]
         return "", frozenset(format_setting(pair, spec.key, str(v)) for v in values)
@@ -192,7 +195,7 @@ def own_parts(spec: ParamSpec, pair: str) -> tuple[str, frozenset[str]]:
 
 
 def _merged(before: str, ours: str, own: tuple[str, frozenset[str]], join: str) -> str:
-    """Put a setting behind the user's in a variable; it replaces the user's value of the same setting.
+    """Put a setting behind the user's in a variable; it replaces the user's value of the same setting, if recognised.
 
     Args:
         before: the variable's value.
@@ -202,7 +205,7 @@ def _merged(before: str, ours: str, own: tuple[str, frozenset[str]], join: str) 
     """
     start, whole = own
     parts = before.split(join)
-    kept = [part for part in parts if part not in whole and not (start and part.startswith(start))]
+    kept = [part for part in parts if part not in (*whole, ours) and not (start and part.startswith(start))]
     before = join.join(part for part in kept if part or not join.strip())  # several spaces may stand in quotes
     return f"{before}{join}{ours}" if before else ours
 
