@@ -134,6 +134,11 @@ std::optional<Stat> read_stat(pid_t pid) {
   return stat;
 }
 
+bool waits_for_children(pid_t pid) {
+  const auto stat = read_stat(pid);
+  return stat && !stat->dead && !stat->exiting && !stat->ignores_children;
+}
+
 std::optional<Usage> read_usage(pid_t pid) {
   const std::string text = read_proc(pid, "stat");
   const auto name_end = text.rfind(')');

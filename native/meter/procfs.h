@@ -97,6 +97,8 @@ int open_statm(pid_t tid);
 std::optional<Statm> read_statm(int file);
 std::optional<Status> read_status(pid_t pid);
 std::optional<Stat> read_stat(pid_t pid);
+// Whether a process is there and does not ignore SIGCHLD. One that is exiting shows no signals.
+bool waits_for_children(pid_t pid);
 // Returns nullopt if the process has ended.
 std::optional<Usage> read_usage(pid_t pid);
 // Sums up all mappings of a process. The kernel walks its page tables for that: about 7 ms per GiB.

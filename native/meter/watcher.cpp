@@ -78,7 +78,7 @@ void Watcher::adopt(pid_t process, bool uncounted) {
                           .read = now()};
   }
   if (const auto above = stat ? unwaited_.find(stat->parent) : unwaited_.end(); above != unwaited_.end()) {
-    above->second.has_children = true;
+    above->second.children.insert(process);
   }
   if (!uncounted) {
     if (stat) {
@@ -335,8 +335,7 @@ void Watcher::executed(pid_t process) {
 void Watcher::count_unread(Unwaited& lost, double time) {
   const double rate = std::max(lost.rate.value_or(lost.usage.threads), kMinRate * lost.usage.threads);
   lost.usage.doubt_s += std::max(0.0, time - lost.read) * rate;
-  const auto parent = read_stat(lost.parent);
-  if (lost.has_children || (parent && !parent->ignores_children)) {
+  if (!lost.children.empty() || waits_for_children(lost.parent)) {
     lost.usage.doubt_s = kUnknown;
   }
   lost.ended = true;

@@ -77,13 +77,13 @@ class Watcher {
   struct Unwaited {
     pid_t parent = 0;
     std::string parent_name;
-    Usage usage;                 // at the last reading
-    double read = 0;             // the time of that
-    std::optional<double> rate;  // CPU time per second between the last two readings
+    Usage usage;                                // at the last reading
+    double read = 0;                            // the time of that
+    std::optional<double> rate = std::nullopt;  // CPU time per second between the last two readings
     // Whether it had several threads, so that the scheduler's figure of one is not its CPU time.
     bool threaded = false;
-    // Whether it had children: it may have waited for one after the last reading.
-    bool has_children = false;
+    // Its children at the last reading: it may have waited for one since.
+    std::set<pid_t> children;
     bool ended = false;
   };
   [[nodiscard]] const std::map<pid_t, Unwaited>& unwaited() const { return unwaited_; }

@@ -206,11 +206,15 @@ void Watcher::look_at_group(double time) {
 void Watcher::read_unwaited(double time) {
   for (auto at = unwaited_.begin(); at != unwaited_.end();) {
     Unwaited& lost = at->second;
-    const auto parent = lost.ended ? std::nullopt : read_stat(lost.parent);
-    if (parent && !parent->ignores_children) {
+    if (!lost.ended && waits_for_children(lost.parent)) {
       at = unwaited_.erase(at);
       continue;
     }
+    // Before the usage is read, so that it includes the children for which the process has waited.
+    std::erase_if(lost.children, [process = at->first](pid_t child) {
+      const auto stat = read_stat(child);
+      return !stat || stat->parent != process;
+    });
     const auto usage = lost.ended ? std::nullopt : read_usage(at->first);
     ++at;
     if (!usage) {
