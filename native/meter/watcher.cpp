@@ -72,10 +72,12 @@ void Watcher::adopt(pid_t process, bool uncounted) {
     if (const auto old = unwaited_.find(process); old != unwaited_.end()) {
       reused_ += old->second.usage;
     }
-    unwaited_[process] = {.parent = stat->parent,
-                          .parent_name = parent->name,
-                          .usage = read_usage(process).value_or(Usage{.doubt_s = kUnknown}),
-                          .read = now()};
+    Unwaited lost;
+    lost.parent = stat->parent;
+    lost.parent_name = parent->name;
+    lost.usage = read_usage(process).value_or(Usage{.doubt_s = kUnknown});
+    lost.read = now();
+    unwaited_[process] = lost;
   }
   if (const auto above = stat ? unwaited_.find(stat->parent) : unwaited_.end(); above != unwaited_.end()) {
     above->second.children.insert(process);

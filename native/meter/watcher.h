@@ -77,9 +77,9 @@ class Watcher {
   struct Unwaited {
     pid_t parent = 0;
     std::string parent_name;
-    Usage usage;                                // at the last reading
-    double read = 0;                            // the time of that
-    std::optional<double> rate = std::nullopt;  // CPU time per second between the last two readings
+    Usage usage;                 // at the last reading
+    double read = 0;             // the time of that
+    std::optional<double> rate;  // CPU time per second between the last two readings
     // Whether it had several threads, so that the scheduler's figure of one is not its CPU time.
     bool threaded = false;
     // Its children at the last reading: it may have waited for one since.
