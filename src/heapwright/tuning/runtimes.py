@@ -147,7 +147,7 @@ def screened_extras(session: Session, space: Space) -> tuple[Space, list[StoredR
         if len(known) < len(levels) or any(_may_pay(session, c) for c in known):
             continue
         failure = next((c.failure for c in known if c.failure), "")
-        left_out[key] = f"it fails ({failure})" if all(c.failure for c in known) else USELESS_ALONE
+        left_out[key] = f"each run failed ({failure})" if all(c.failure for c in known) else USELESS_ALONE
     kept = [
         _with_params(e, [p for p in e.params if f"{e.allocator.name}.{p.key}" not in left_out]) for e in whole.extras
     ]
