@@ -25,6 +25,7 @@ PYENV = Path.home() / ".pyenv/versions"  # its shims are no programs
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "examples" / "runtimes"
 DOTNET = ROOT / "build/dotnet/dnv/net/runtime/.net/dotnet"  # of `make build/.dotnet`
+PAGES = [str(ROOT / "docs" / page) for page in ("reliability.md", "workload.md", "spaces.md")]
 PROGRAMS = {
     "python": ["/usr/bin/python3", "orders.py"],
     "python3.13": [str(next(PYENV.glob("3.13*/bin/python3.13"), "python3.13")), "orders.py"],
@@ -34,6 +35,14 @@ PROGRAMS = {
     "dotnet": [str(DOTNET), "Orders.dll"],
     "go": ["./orders-go"],
     "openmp": ["./orders-openmp"],
+    "ocaml": ["./orders-ocaml"],
+    "r": ["Rscript", "orders.R"],
+    "bdwgc": ["./trees-bdwgc"],
+    "erlang": ["erl", "-noshell", "-run", "orders", "main", "-s", "init", "stop"],
+    "haskell": ["pandoc", "-t", "html", "-o", "/dev/null", *PAGES],
+    "mono": ["mono", "Orders.exe"],
+    "pypy": ["pypy3", "orders.py"],
+    "php": ["php", "-n", "orders.php"],
 }
 # Program → the file that building it makes, and the command. A study of an older build would not
 # continue.
@@ -42,6 +51,10 @@ BUILDS = {
     "dotnet": ("Orders.dll", ["mcs", "-optimize+", "-out:Orders.dll", "Orders.cs"]),
     "go": ("orders-go", ["go", "build", "-o", "orders-go", "orders.go"]),
     "openmp": ("orders-openmp", ["gcc", "-O2", "-fopenmp", "-o", "orders-openmp", "orders.c"]),
+    "ocaml": ("orders-ocaml", ["ocamlopt", "-o", "orders-ocaml", "orders.ml"]),
+    "bdwgc": ("trees-bdwgc", ["gcc", "-O2", "-o", "trees-bdwgc", "trees_bdwgc.c", "-lgc"]),
+    "erlang": ("orders.beam", ["erlc", "orders.erl"]),
+    "mono": ("Orders.exe", ["mcs", "-optimize+", "-out:Orders.exe", "Orders.cs"]),
 }
 
 
@@ -57,21 +70,21 @@ def _prepare(name: str, folder: Path) -> bool:
 
 
 def _runtime(name: str, folder: Path) -> dict[str, Any]:
-    """The runtime of a program and its settings, as `doctor` tells them."""
+    """The runtime of a program and its settings, as `doctor` tells them; only a name if a launcher starts it."""
     done = subprocess.run(
         [HEAPWRIGHT, "doctor", "--json", "-", "--", *PROGRAMS[name]],
         cwd=folder,
         stdout=subprocess.PIPE,
         check=False,  # doctor ends with 1 if something is missing on this machine
     )
-    found: dict[str, Any] = json.loads(done.stdout)["runtimes"][0]
-    return found
+    found: list[dict[str, Any]] = json.loads(done.stdout)["runtimes"]
+    return found[0] if found else {"name": name, "title": name, "version": "", "searched": []}
 
 
 def _halves(runtime: dict[str, Any]) -> dict[str, list[str]]:
     """The options of `tune` for each half, and for both."""
     both: dict[str, list[str]] = {"both": []}
-    if runtime["name"] == "go":  # Go has no malloc: there is one half
+    if runtime["name"] == "go" or not runtime["searched"]:  # Go has no malloc: there is one half
         return both
     keys = ",".join(f"{runtime['name']}.{key}" for key in runtime["searched"])
     return {"malloc": ["--no-runtime"], "runtime": ["--allocators", "glibc", "--params", keys], **both}
@@ -123,7 +136,8 @@ def _rows(title: str, half: str, study: dict[str, Any]) -> list[str]:
         found = study["picks"][names[0]]
         setting = " ".join([found["allocator"], *(f"{key}={value}" for key, value in found["settings"].items())])
         objection = f" ({found['objection'].split(' (')[0]})" if found.get("objection") else ""
-        changes = " | ".join(_change(found["confirmed"][metric]) for metric in ("peak_rss_bytes", "cpu_s"))
+        memory = next(metric for metric in found["confirmed"] if metric.startswith("peak_"))  # or that of a tree
+        changes = " | ".join(_change(found["confirmed"][metric]) for metric in (memory, "cpu_s"))
         lines.append(f"| {title} | {half} | {' and '.join(names)}: `{setting}`{objection} | {changes} |")
     if not lines:
         lines.append(f"| {title} | {half} | none: {study['claim'].split('. ')[0].rstrip('.')} | | |")
