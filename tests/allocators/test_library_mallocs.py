@@ -108,7 +108,7 @@ def test_compare_says_what_no_row_shows(tmp_path: Path) -> None:
     words = ("compare", "-n", "2", "--allocators", "glibc,exgen", "--json", "-", "--")
     warned = "libpool.so.1 has a malloc of its own (jemalloc), which no other malloc replaces."
     heapwright = Heapwright(tmp_path, forked=True)
-    found = json.loads(heapwright(*words, str(program)).out)
+    found = json.loads(heapwright(*words, str(program), "100").out)
     assert any(text.startswith(warned) for text in found["warnings"]), found["warnings"]
     assert json.loads(heapwright(*words, "sort", str(tmp_path / "main.c")).out)["warnings"] == []
 

@@ -130,10 +130,9 @@ def test_a_load_whose_output_cannot_be_read_is_the_reason(server: str, heapwrigh
 
 
 def test_cpu_time_that_nobody_knows_is_no_objective(heapwright: Heapwright) -> None:
-    code = "import os, signal, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
-    done = heapwright(
-        "tune", "--", sys.executable, "-c", f"{code}; os.fork() or os._exit(time.sleep(0.1) or 0); time.sleep(0.3)"
-    )
+    code = "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    ends_before_its_child = "if os.fork() == 0:\n    time.sleep(0.2 if os.fork() else 0.5)\n    os._exit(0)\n"
+    done = heapwright("tune", "--", sys.executable, "-c", f"{code}{ends_before_its_child}time.sleep(0.6)")
     assert done.status == 1
     assert "CPU time (cpu_s) cannot be measured here (CPU time and page faults are not known: 'python" in done.err
     assert "'--meter ptrace' counts them, or choose other metrics)" in done.err

@@ -115,7 +115,7 @@ def test_phases_figures_cpu_and_idle_memory(run: Run) -> None:
 
 def test_cpu_time_of_children_that_nobody_waits_for_is_not_known(run: Run) -> None:
     ignores = "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-    ends = "if os.fork() == 0:\n    time.sleep(0.1)\n    os._exit(0)\n"
+    ends = "if os.fork() == 0:\n    time.sleep(0.2 if os.fork() else 0.5)\n    os._exit(0)\ntime.sleep(0.4)\n"
     outcome = run(ready(load=["sh", "-c", SAY], load_metrics=LoadMetrics(format="json")), code=ignores + ends + SERVE)
     assert outcome.failure == ""
     assert outcome.run.metrics["load_operations"] == 10
