@@ -39,6 +39,7 @@ PROGRAMS = {
     "r": ["Rscript", "orders.R"],
     "bdwgc": ["./trees-bdwgc"],
     "erlang": ["erl", "-noshell", "-run", "orders", "main", "-s", "init", "stop"],
+    "elixir": ["elixir", "orders.exs"],
     "haskell": ["pandoc", "-t", "html", "-o", "/dev/null", *PAGES],
     "mono": ["mono", "Orders.exe"],
     "pypy": ["pypy3", "orders.py"],
