@@ -12,8 +12,8 @@ from collections import Counter
 from heapwright.workload.work_done import Metrics, load_errors
 
 _SILENT = ("", hashlib.sha256(b"").hexdigest())  # digests of outputs that show nothing
-# No allocator and no setting makes a program that does the same work so cheap in both: below these shares of the
-# reference's least values a run did less work.
+# Shares of the reference's least values. A run below all of them is taken to have done less work: we know of no
+# allocator or setting that saves so much of both.
 _LESS_WORK = {"cpu_s": 0.1, "peak_rss_bytes": 0.5}
 
 
