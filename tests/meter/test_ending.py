@@ -294,9 +294,9 @@ if parent == "stays":
 while time.process_time() < 2 and child == "idle":
     pass
 """
-# As above; the child waits for a child of its own that takes 1 s, and ends at once.
-UNWAITED_WAITS = """import os, signal, time
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+# The child waits for a child of its own that takes 1 s, and ends at once. The first process may ignore SIGCHLD.
+GRANDCHILD = """import os, signal, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN if sys.argv[1] == "ignores" else signal.SIG_DFL)
 if os.fork() == 0:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
@@ -311,17 +311,6 @@ except ChildProcessError:
     pass
 while time.process_time() < 0.5:
     pass
-"""
-# A tree without such a process: the child waits for a child of its own that takes 1 s.
-WAITED = """import os, time
-if os.fork() == 0:
-    child = os.fork()
-    while child == 0 and time.process_time() < 1:
-        pass
-    if child:
-        os.waitpid(child, 0)
-    os._exit(0)
-os.wait()
 """
 # The parent ignores SIGCHLD when it forks, and waits for the child, which takes 1 s, after all.
 WAITED_AFTER_ALL = """import os, signal, time
@@ -360,12 +349,37 @@ def test_usage_of_an_idle_child_that_nobody_waits_for_is_known(any_meter: Meter)
 
 
 @pytest.mark.parametrize(
-    ("script", "cpu_s"), [(UNWAITED_WAITS, 1.5), (WAITED_AFTER_ALL, 1)], ids=["grandchild", "child"]
+    ("words", "cpu_s", "known"),
+    [((GRANDCHILD, "ignores"), 1.5, False), ((GRANDCHILD, "waits"), 1.5, True), ((WAITED_AFTER_ALL,), 1, False)],
+    ids=["ignored", "plain", "waited after all"],
 )
-def test_usage_is_neither_lost_nor_counted_twice(any_meter: Meter, script: str, cpu_s: float) -> None:
-    found = any_meter.run(sys.executable, "-c", script).ledger
-    if found["user_s"] is not None:
+def test_usage_is_neither_lost_nor_counted_twice(
+    any_meter: Meter, words: tuple[str, ...], cpu_s: float, known: bool
+) -> None:
+    """In a plain tree it is always known; otherwise it may be n/a."""
+    found = any_meter.run(sys.executable, "-c", *words).ledger
+    if known or found["user_s"] is not None:
         assert cpu_s <= found["user_s"] + found["sys_s"] < cpu_s + 0.5
+
+
+# Each child signals its parent and ends, so a tracer finds the parent stopped. Prints the CPU time of all.
+SIGNALLED_PARENT = """import os, signal, time
+signal.signal(signal.SIGUSR1, lambda *_: None)
+for _ in range(100):
+    child = os.fork()
+    while child == 0 and time.process_time() < 0.01:
+        pass
+    if child == 0:
+        os.kill(os.getppid(), signal.SIGUSR1)
+        os._exit(0)
+    os.waitpid(child, 0)
+print(sum(os.times()[:4]))
+"""
+
+
+def test_usage_of_a_child_counts_once_if_its_parent_is_stopped(any_meter: Meter) -> None:
+    ran = any_meter.run(sys.executable, "-c", SIGNALLED_PARENT)
+    assert ran.ledger["user_s"] + ran.ledger["sys_s"] == pytest.approx(float(ran.out), rel=0.15)
 
 
 def test_usage_of_a_child_that_outlives_its_parent_is_known(any_meter: Meter) -> None:
