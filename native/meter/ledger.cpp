@@ -38,6 +38,7 @@ void Ledger::sample(pid_t process, double time, const Memory& memory) {
   ++samples_;
   const auto [at, fresh] = entries_.try_emplace(process);
   max_live_ = std::max(max_live_, entries_.size());
+  max_anonymous_ = std::max(max_anonymous_, memory.anonymous);
   Entry& entry = at->second;
   if (fresh) {
     changed_ = time;

@@ -70,6 +70,8 @@ class Ledger {
 
   [[nodiscard]] std::size_t live() const { return entries_.size(); }
   [[nodiscard]] std::size_t max_live() const { return max_live_; }
+  // The most anonymous memory that one process had.
+  [[nodiscard]] std::uint64_t max_anonymous() const { return max_anonymous_; }
   // When a process, or a program image, last came or went.
   [[nodiscard]] double changed() const { return changed_; }
   [[nodiscard]] const Memory& total() const { return total_; }
@@ -105,6 +107,7 @@ class Ledger {
   double start_ = 0;
   std::map<pid_t, Entry> entries_;
   std::size_t max_live_ = 0;
+  std::uint64_t max_anonymous_ = 0;
   double changed_ = 0;
   Memory total_;
   Memory peak_;

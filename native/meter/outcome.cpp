@@ -138,8 +138,6 @@ std::size_t utf8_length(std::string_view text) {
   return valid ? length : 0;
 }
 
-constexpr std::uint64_t kCounterError = 1 << 20;  // the kernel counts resident pages in batches for each CPU
-
 // Not ru_maxrss, which begins at the size of the process that started the meter.
 std::uint64_t own_max_rss() {
   const auto status = read_status(getpid());

@@ -62,6 +62,32 @@ std::uint64_t status_field(const std::string& text, const char* name) {
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + std::strlen(name), nullptr, 10);
 }
 
+// /proc/PID/stat. The fields have their numbers in proc(5), from 4 on.
+struct StatFields {
+  std::string name;
+  char state = 0;
+  std::array<std::uint64_t, 48> field{};
+};
+
+std::optional<StatFields> read_stat_fields(pid_t pid) {
+  const std::string text = read_proc(pid, "stat");
+  const auto name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos || name_end + 4 >= text.size()) {
+    return std::nullopt;
+  }
+  StatFields stat;
+  const auto name = std::min(text.find('('), name_end) + 1;
+  stat.name = text.substr(name, name_end - std::min(name, name_end));
+  stat.state = text[name_end + 2];
+  const char* at = text.c_str() + name_end + 4;  // after ") S "
+  for (std::size_t number = 4; number < stat.field.size(); ++number) {
+    char* end = nullptr;
+    stat.field.at(number) = std::strtoull(at, &end, 10);
+    at = end;
+  }
+  return stat;
+}
+
 }  // namespace
 
 int open_statm(pid_t tid) { return open_proc(tid, "statm"); }
@@ -98,40 +124,29 @@ std::optional<Status> read_status(pid_t pid) {
                 .threads = static_cast<int>(status_field(text, "\nThreads:"))};
 }
 
+void wait_for_mapping(pid_t pid) {
+  // The kernel reads the command line from the process's memory, under the lock of its mappings.
+  // Unlike other files that need the lock, everybody may read this one.
+  (void)read_proc(pid, "cmdline", 1);
+}
+
 std::optional<Stat> read_stat(pid_t pid) {
-  const std::string text = read_proc(pid, "stat");
-  const auto name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos || name_end + 4 >= text.size()) {
+  const auto text = read_stat_fields(pid);
+  if (!text) {
     return std::nullopt;
   }
-  // After ") S ": field 4 onwards; proc(5) numbers them.
-  const char* at = text.c_str() + name_end + 4;
-  const char state = text[name_end + 2];
-  Stat stat;
-  const auto name = std::min(text.find('('), name_end) + 1;
-  stat.name = text.substr(name, name_end - std::min(name, name_end));
-  stat.dead = state == 'Z' || state == 'X';
-  for (int field = 4; field <= 47; ++field) {
-    char* end = nullptr;
-    const std::uint64_t value = std::strtoull(at, &end, 10);
-    at = end;
-    if (field == 4) {
-      stat.parent = static_cast<pid_t>(value);
-    } else if (field == 9) {
-      stat.not_executed = (value & kForkNoExec) != 0;
-      stat.exiting = (value & kExiting) != 0;
-      stat.kernel_thread = (value & kKernelThread) != 0;
-    } else if (field == 22) {
-      stat.start = value;
-    } else if (field == 28) {
-      stat.start_stack = value;
-    } else if (field == 33) {  // the low 31 ignored signals
-      stat.ignores_children = (value & (std::uint64_t{1} << (SIGCHLD - 1))) != 0;
-    } else if (field == 47) {
-      stat.start_brk = value;
-    }
-  }
-  return stat;
+  const auto& field = text->field;
+  constexpr std::uint64_t kChildSignal = std::uint64_t{1} << (SIGCHLD - 1);
+  return Stat{.name = text->name,
+              .parent = static_cast<pid_t>(field[4]),
+              .dead = text->state == 'Z' || text->state == 'X',
+              .exiting = (field[9] & kExiting) != 0,
+              .not_executed = (field[9] & kForkNoExec) != 0,
+              .kernel_thread = (field[9] & kKernelThread) != 0,
+              .ignores_children = (field[33] & kChildSignal) != 0,  // the low 31 ignored signals
+              .start = field[22],
+              .start_stack = field[28],
+              .start_brk = field[47]};
 }
 
 bool waits_for_children(pid_t pid) {
@@ -139,40 +154,37 @@ bool waits_for_children(pid_t pid) {
   return stat && !stat->dead && !stat->exiting && !stat->ignores_children;
 }
 
+double clock_tick_s() {
+  static const double tick = 1.0 / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return tick;
+}
+
 std::optional<Usage> read_usage(pid_t pid) {
-  const std::string text = read_proc(pid, "stat");
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 4 >= text.size()) {
+  const auto text = read_stat_fields(pid);
+  if (!text) {
     return std::nullopt;
   }
-  std::array<std::uint64_t, 21> fields{};  // by their numbers in proc(5)
-  const char* at = text.c_str() + name_end + 4;
-  for (std::size_t field = 4; field < fields.size(); ++field) {
-    char* end = nullptr;
-    fields.at(field) = std::strtoull(at, &end, 10);
-    at = end;
-  }
-  static const double tick_s = 1.0 / static_cast<double>(sysconf(_SC_CLK_TCK));
-  const auto seconds_of = [&](std::size_t field) { return static_cast<double>(fields.at(field)) * tick_s; };
-  Usage usage{.user_s = seconds_of(14),
-              .sys_s = seconds_of(15),
-              .minor_faults = fields[10] + fields[11],
-              .major_faults = fields[12] + fields[13],
-              .threads = static_cast<int>(fields[20])};
-  // Both figures are rounded down to ticks of 10 ms. The scheduler's figure is exact, but it is that
-  // of one thread.
+  const auto& field = text->field;
+  const auto seconds = [](std::uint64_t ticks) { return static_cast<double>(ticks) * clock_tick_s(); };
+  Usage usage{.user_s = seconds(field[14]),
+              .sys_s = seconds(field[15]),
+              .minor_faults = field[10] + field[11],
+              .major_faults = field[12] + field[13],
+              .threads = static_cast<int>(field[20])};
+  // Both figures are rounded down to ticks. The scheduler's figure is exact, but it is that of one
+  // thread.
   const std::string scheduler = usage.threads == 1 ? read_proc(pid, "schedstat") : "";
   const double exact_s = std::strtod(scheduler.c_str(), nullptr) / 1e9;
   if (exact_s > 0 && exact_s >= usage.cpu_s()) {
     usage.user_s += exact_s - usage.cpu_s();
   } else {
-    usage.doubt_s = 2 * tick_s;
+    usage.doubt_s = 2 * clock_tick_s();
   }
-  if (fields[16] + fields[17] > 0) {
-    usage.doubt_s += 2 * tick_s;
+  if (field[16] + field[17] > 0) {
+    usage.doubt_s += 2 * clock_tick_s();
   }
-  usage.user_s += seconds_of(16);
-  usage.sys_s += seconds_of(17);
+  usage.user_s += seconds(field[16]);
+  usage.sys_s += seconds(field[17]);
   return usage;
 }
 

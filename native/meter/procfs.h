@@ -12,6 +12,10 @@
 
 namespace heapwright::meter {
 
+// The kernel counts resident pages in batches for each processor, so its counters are off by up to
+// about this much. For PSS it walks the pages.
+constexpr std::uint32_t kCounterError = 1 << 20;
+
 // One line of /proc/PID/statm, in bytes. `data` is private writable memory, the main stack
 // included. `anonymous` is the resident memory that is no page of a file.
 struct Statm {
@@ -96,9 +100,13 @@ int open_statm(pid_t tid);
 // Returns nullopt if the task has ended or is a zombie, which has no memory.
 std::optional<Statm> read_statm(int file);
 std::optional<Status> read_status(pid_t pid);
+// Waits for the end of a call that changes the mappings of a process, if one is under way.
+void wait_for_mapping(pid_t pid);
 std::optional<Stat> read_stat(pid_t pid);
 // Whether a process is there and does not ignore SIGCHLD. One that is exiting shows no signals.
 bool waits_for_children(pid_t pid);
+// Returns the unit in which the kernel gives CPU times in /proc, usually 10 ms.
+double clock_tick_s();
 // Returns nullopt if the process has ended.
 std::optional<Usage> read_usage(pid_t pid);
 // Sums up all mappings of a process. The kernel walks its page tables for that: about 7 ms per GiB.

@@ -15,8 +15,6 @@ constexpr double kRise = 1.02;
 constexpr double kReserve = 0.005;  // seconds
 // PSS is read again if it may be above this ratio to the peak known.
 constexpr double kNear = 1.125;
-// The kernel counts resident pages in batches for each processor, but walks the pages for PSS.
-constexpr double kCounterError = 1 << 20;
 constexpr double kPerByte =
     0.01 / (1U << 30U);  // seconds: expected for memory that was added since the last reading
 
@@ -44,7 +42,7 @@ bool PssSampler::due(double time, const Ledger& ledger, Moment moment) {
   const auto known = static_cast<double>(std::max(peak_, followed_));
   // Processes start in bursts: a reading of only some of them would have to be repeated.
   const bool settled = moment != Moment::kOrdinary || ledger.changed() < time;
-  borrows_ = settled && rss - surplus() > std::max(kNear * known, kCounterError) &&
+  borrows_ = settled && rss - surplus() > std::max(kNear * known, double{kCounterError}) &&
              borrowed_ + cost <= scale_ * kReserve;
   return borrows_;
 }

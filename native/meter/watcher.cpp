@@ -45,6 +45,11 @@ void Watcher::started(pid_t root, double time) {
   look_at_group(time);
 }
 
+std::optional<std::uint64_t> Watcher::cgroup_peak() const {
+  const auto peak = group_.peak();
+  return peak && *peak + kCounterError >= ledger_.max_anonymous() ? peak : std::nullopt;
+}
+
 void Watcher::finish() {
   group_.read();
   const auto after = read_thp_events();
@@ -166,8 +171,33 @@ void Watcher::forget_threads(pid_t process) {
   }
 }
 
+// Returns whether mremap may be under way in a thread other than the caller (0 at a tick). Polling
+// sees no calls, so it may be at any time.
+bool Watcher::may_be_remapping(const Process& state, pid_t caller) const {
+  return mapping_calls_ == 0 || (state.remapping != 0 && state.remapping != caller);
+}
+
+// Returns a reading without the second copy of a mapping that mremap is moving.
+Statm Watcher::settled(pid_t process, Process& state, Statm memory, pid_t caller) {
+  const bool grown = memory.vm > state.last.vm || memory.data > state.last.data;
+  if (grown && may_be_remapping(state, caller)) {
+    wait_for_mapping(state.task);
+    if (const auto again = read_process(process, state)) {
+      memory.vm = std::min(memory.vm, again->vm);
+      memory.data = std::min(memory.data, again->data);
+    }
+  }
+  state.last = memory;
+  return memory;
+}
+
 void Watcher::refresh(Process& state) {
-  if (const auto status = read_status(state.task); status && status->vm_peak != 0) {
+  auto status = read_status(state.task);
+  if (status && status->vm_peak > vm_peak_ && may_be_remapping(state, 0)) {
+    wait_for_mapping(state.task);
+    status = read_status(state.task);
+  }
+  if (status && status->vm_peak != 0) {
     state.stack = status->stack;
     vm_peak_ = std::max(vm_peak_, status->vm_peak);
     max_threads_ = std::max(max_threads_, status->threads);
@@ -187,10 +217,10 @@ void Watcher::new_image(pid_t process, Process& state, const Stat& stat, double 
 // process  the process
 // memory   the reading
 // time     seconds since the start
-// calls    the process is at the entry of a call, so it is not in exec
+// caller   the thread of it that is at the entry of a call, so that it is not in exec; 0 at a tick
 //
 // Returns false if the task has ended meanwhile.
-bool Watcher::sample(pid_t process, Statm memory, double time, bool calls) {
+bool Watcher::sample(pid_t process, Statm memory, double time, pid_t caller) {
   const auto at = processes_.find(process);
   if (at == processes_.end() || at->second.ending) {
     return true;
@@ -230,9 +260,10 @@ bool Watcher::sample(pid_t process, Statm memory, double time, bool calls) {
         refresh(state);
       } while (state.stack != stack);
     }
-    state.exec_pending = state.exec_pending && !calls;
+    state.exec_pending = state.exec_pending && caller == 0;
   }
   if (!state.uncounted) {
+    memory = settled(process, state, memory, caller);
     state.stacks.reading(memory.data);
     const std::uint64_t stacks = std::min(memory.data, state.stack + state.stacks.bytes());
     ledger_.sample(
@@ -247,8 +278,13 @@ void Watcher::called(pid_t thread, const CallArguments& call, double time) {
   pid_t process = 0;
   const auto memory = read_thread(thread, process);
   const auto at = processes_.find(process);
-  if (!memory || at == processes_.end() || !sample(process, *memory, time, true)) {
+  if (!memory || at == processes_.end() || !sample(process, *memory, time, thread)) {
     return;
+  }
+  if (call.call == Call::kMremap) {
+    at->second.remapping = thread;
+  } else if (at->second.remapping == thread) {
+    at->second.remapping = 0;
   }
   if (!at->second.ending && !at->second.uncounted) {
     at->second.stacks.called(thread, call);

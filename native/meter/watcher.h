@@ -4,6 +4,10 @@
 // Readings are taken at the ENTRY of a call and give the state since the previous call. A reading
 // after each call would cost a second stop.
 //
+// While mremap moves a mapping, the kernel's figures include both its old and its new place: for
+// milliseconds if the mapping is large. A tick, or a call of another thread, may read them then, so
+// such a reading is repeated once the call is over.
+//
 // Invariants: a process is in processes_ from its first event until it is known to have ended. An
 // 'uncounted' process still shares its parent's memory (vfork), or is the meter's own child before
 // its first exec, and is not in the ledger. Readings go through a descriptor that was opened for
@@ -103,7 +107,9 @@ class Watcher {
   // The memory by kind at the largest complete reading; nullopt if not requested, or if there was
   // none.
   [[nodiscard]] const std::optional<TreeBreakdown>& breakdown() const { return breakdown_; }
-  [[nodiscard]] std::optional<std::uint64_t> cgroup_peak() const { return group_.peak(); }
+  // nullopt without a group of its own, or if one process alone had more memory: then the tree was
+  // elsewhere for a time.
+  [[nodiscard]] std::optional<std::uint64_t> cgroup_peak() const;
   [[nodiscard]] const std::set<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -113,6 +119,8 @@ class Watcher {
     bool ending = false;        // at exit_group: later calls of its other threads do not count
     bool exec_pending = false;  // its last call was exec; a reading shows whether that succeeded
     bool settling = false;      // was read while in exec
+    Statm last;                 // its last reading
+    pid_t remapping = 0;        // the thread whose latest call is mremap, which may not be over
     std::uint64_t stack = 0;
     std::uint64_t start_stack = 0;
     std::uint64_t heap_end = 0;  // as last requested by brk
@@ -127,7 +135,9 @@ class Watcher {
   std::optional<Statm> read_process(pid_t process, Process& state);
   void discover(pid_t process);
   std::vector<std::pair<pid_t, Statm>> read_all(double time);
-  bool sample(pid_t process, Statm memory, double time, bool calls);
+  bool sample(pid_t process, Statm memory, double time, pid_t caller);
+  [[nodiscard]] bool may_be_remapping(const Process& state, pid_t caller) const;
+  Statm settled(pid_t process, Process& state, Statm memory, pid_t caller);
   void refresh(Process& state);
   void new_image(pid_t process, Process& state, const Stat& stat, double time);
   void call_effects(pid_t process, Process& state, const CallArguments& call, double time);

@@ -17,7 +17,6 @@ namespace heapwright::meter {
 namespace {
 
 constexpr double kScanEvery = 0.1;
-constexpr double kRounding = 0.02;  // of a CPU time in clock ticks: one of user time, one of system time
 // A scan may take 1/kScanShare of the time.
 constexpr double kScanShare = 100;
 constexpr double kPollScanShare = 25;
@@ -227,7 +226,7 @@ void Watcher::read_unwaited(double time) {
     lost.usage = *usage;
     lost.read = time;
     if (lost.threaded) {
-      lost.usage.doubt_s = std::max(lost.usage.doubt_s, kRounding);
+      lost.usage.doubt_s = std::max(lost.usage.doubt_s, 2 * clock_tick_s());
     }
   }
 }
@@ -243,7 +242,7 @@ void Watcher::tick(double time) {
   double spent = 0;
   for (const auto& [process, memory] : readings) {
     const auto at = processes_.find(process);
-    if (at == processes_.end() || !sample(process, memory, time, false) || at->second.uncounted ||
+    if (at == processes_.end() || !sample(process, memory, time, 0) || at->second.uncounted ||
         at->second.ending) {
       continue;
     }

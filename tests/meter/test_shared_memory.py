@@ -249,5 +249,10 @@ def test_a_tree_of_which_a_part_is_elsewhere_has_no_figure(group: Path, any_mete
     assert (ledger["exit_code"], ledger["cgroup_peak_bytes"]) == (0, None)
 
 
+def test_a_group_that_the_tree_joins_after_its_peak_has_no_figure(group: Path, any_meter: Meter) -> None:
+    ledger = any_meter.run("/bin/sh", "-c", f"{any_meter.program} steps; {join(group)}").ledger
+    assert (ledger["exit_code"], ledger["cgroup_peak_bytes"]) == (0, None)
+
+
 def test_in_everybodys_group_there_is_no_figure(any_meter: Meter) -> None:
     assert any_meter.behave("steps")["cgroup_peak_bytes"] is None

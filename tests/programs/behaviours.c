@@ -8,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,35 @@ static int waited(pid_t child) {
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child) return 91;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 92;
+}
+
+/* Moves 96 MiB back and forth, page by page, because the distance is no multiple of 2 MiB. `from_thread`: another
+ * thread does so, while this one makes mapping calls. */
+enum { MOVES = 100 };
+static char* moving;
+static atomic_int moved;
+
+static void* move(void* unused) {
+  char* place = (char*)(128UL << 30); /* far from what the kernel maps by itself */
+  for (int i = 0; i < MOVES; ++i) {
+    char* to = place + (i % 2 == 0 ? 0 : 200 * MIB + 4096);
+    if (mremap(moving, 96 * MIB, 96 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to) exit(1);
+    moving = to;
+    wait_ms(2);
+  }
+  moved = 1;
+  return unused;
+}
+
+static int behave_remap(int from_thread) {
+  moving = touched(96 * MIB);
+  pthread_t mover;
+  if (!from_thread) return move(NULL) != NULL;
+  if (pthread_create(&mover, NULL, move, NULL) != 0) return 1;
+  while (!moved) {
+    if (munmap(map(4096), 4096) != 0) return 1;
+  }
+  return pthread_join(mover, NULL);
 }
 
 /* 64 MiB in the parent, 32 more in the child, at the same time. */
@@ -318,7 +348,10 @@ int main(int argc, char** argv) {
   const char* name = argc > 1 ? argv[1] : "";
   const char* argument = argc > 2 ? argv[2] : NULL;
   if (strcmp(name, "fork") == 0) return behave_fork();
-  if (strcmp(name, "share") == 0 && argc == 5) return behave_share(atoi(argv[2]), (size_t)atoi(argv[3]), atol(argv[4]));
+  if (strcmp(name, "remap") == 0) return behave_remap(0);
+  if (strcmp(name, "remap-threads") == 0) return behave_remap(1);
+  if (strcmp(name, "share") == 0 && argc == 5)
+    return behave_share(atoi(argv[2]), (size_t)atoi(argv[3]), atol(argv[4]));
   if (strcmp(name, "vfork-slow") == 0) return behave_vfork_slow();
   if (strcmp(name, "hidden") == 0) return behave_hidden();
   if (strcmp(name, "vfork") == 0) return behave_vfork(3, "0.2");
