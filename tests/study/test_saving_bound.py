@@ -17,6 +17,7 @@ from heapwright.interleaving.records import StoredRun
 from heapwright.measure.memory_parts import Breakdown, MemoryParts
 from heapwright.study.saving_bound import (
     CALL_S,
+    LAYOUT,
     PEAK_JITTER_BYTES,
     DefaultMeasurements,
     RecordedCounts,
@@ -106,6 +107,18 @@ def test_cpu_time_counts_the_system_the_calls_and_the_bytes_of_all_processes() -
     assert many - few == pytest.approx(1e6 * CALL_S / 0.5)
     part = cpu_bound(default(), heap(1, events=1e5, asked_bytes=0.0, share=0.5))
     assert part == pytest.approx(cpu_bound(default(), heap(1, events=2e5, asked_bytes=0.0)))
+
+
+def test_another_placement_moves_only_the_memory_of_malloc() -> None:
+    """As in LuaJIT, which maps its heap itself. A setting for the whole process turns off its huge pages, too."""
+    parts = MemoryParts(program=0, files=0, stacks=0, heap=MIB // 2, other=90 * MIB)
+    seen = default(peak=parts.total, parts=parts, sys_s=0.0)
+    counts = heap(0.01, events=14, asked_bytes=0.0)
+    assert cpu_bound(seen, counts) == pytest.approx(LAYOUT[0][1], abs=1e-4)
+    assert cpu_bound(replace(seen, huge=80 * MIB), counts) == pytest.approx(LAYOUT[-1][1], abs=1e-4)
+    # A recording of another malloc says nothing about the rest.
+    others = heap(0.01, events=14, asked_bytes=0.0, glibc=False)
+    assert cpu_bound(seen, others) == pytest.approx(LAYOUT[-1][1], abs=1e-4)
 
 
 def test_without_a_recording_cpu_time_is_not_known() -> None:

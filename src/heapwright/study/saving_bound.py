@@ -38,7 +38,7 @@ MAX_UNSURE_SHARE = 0.25  # if more of the peak than this share may not be malloc
 # takes some 100 ns.
 CALL_S = 50e-9
 BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
-# The share of user time that another placement of blocks may save, by anonymous memory: up to the
+# The share of user time that another placement of blocks may save, by malloc's memory: up to the
 # size of a second-level cache, up to the reach of a second-level TLB of 2,048 pages, and above.
 # Huge pages save half of the time of a program that reads 200 MiB at random, and a tenth of the
 # time of xz, which has 30 MiB.
@@ -64,6 +64,7 @@ class DefaultMeasurements:
         busiest: path of the program with the most memory. busiest_share: its share of the tree's memory.
         own: paths of the command's program and of its interpreter.
         spread: difference of the largest and the smallest peak of its runs.
+        huge: peak of memory in huge pages.
     """
 
     peak: float
@@ -76,6 +77,7 @@ class DefaultMeasurements:
     busiest_share: float
     own: tuple[str, ...]
     spread: float = 0.0
+    huge: float = 0.0
 
 
 class RecordedCounts(msgspec.Struct):
@@ -170,9 +172,10 @@ def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> fl
     often = calls > CONTENDED_CALLS_PER_S * default.cpu_s
     if often and _allocating_threads(default, counts) > 1:
         return 1.0
-    parts = default.parts
-    anonymous = parts.heap + parts.other if parts is not None else float("inf")
-    layout = next(share for size, share in LAYOUT if anonymous <= size)
+    held = held_bytes(default, counts)
+    # Settings for the whole process turn off huge pages of other memory, too.
+    placed = max(held, default.huge) if held is not None else float("inf")
+    layout = next(share for size, share in LAYOUT if placed <= size)
     user = default.cpu_s - default.sys_s
     # While one thread is in malloc, the others may spin, as those of OpenMP do.
     in_malloc = (default.sys_s + calls * CALL_S + used * BYTE_S) * (default.threads if often else 1)

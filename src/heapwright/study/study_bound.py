@@ -144,6 +144,7 @@ def default_of(made: Sequence[StoredRun], tree: bool, own: tuple[str, ...]) -> D
     peaks = [value for r in made if (value := r.metrics.get("peak_rss_bytes")) is not None]
     return DefaultMeasurements(
         spread=max(peaks) - min(peaks),
+        huge=max(r.metrics.get("huge_bytes") or 0.0 for r in made),
         peak=max(peak, parts.total if parts is not None else 0.0),
         parts=parts,
         cpu_s=statistics.median(r.metrics.get("cpu_s") or 0.0 for r in timed),
