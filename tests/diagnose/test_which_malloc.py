@@ -65,6 +65,23 @@ def test_a_malloc_that_only_a_library_uses_is_named(code: str, tmp_path: Path) -
         assert which_malloc(pid).private == ()
 
 
+def test_a_collector_in_a_library_is_named_if_it_has_most_of_the_memory(tmp_path: Path) -> None:
+    from heapwright.diagnose.diagnosis import diagnose
+
+    source, library = tmp_path / "gc.c", tmp_path / "libgc.so.1"
+    source.write_text(
+        "#include <string.h>\n#include <sys/mman.h>\n"
+        "void take(void) { memset(mmap(0, 99 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, 99 << 20); }\n"
+    )
+    subprocess.run([needs.command("gcc"), "-shared", "-fPIC", "-o", library, source], check=True)
+    load = f"import ctypes, sys; gc = ctypes.CDLL({str(library)!r}); {{}}; print('x', flush=True); sys.stdin.read()"
+    for taken, name in (("gc.take()", "bdwgc"), ("0", "")):
+        with waiting(sys.executable, "-c", load.format(taken)) as pid:
+            found = diagnose(pid)
+        assert found.figures.managed == name
+        assert ("GC_FREE_SPACE_DIVISOR" in found.advice.sentence) == bool(name)
+
+
 def test_the_advice_keeps_the_settings_of_the_process() -> None:
     from heapwright.diagnose.diagnosis import diagnose, sum_processes
 

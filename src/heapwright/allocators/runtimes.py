@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
@@ -122,14 +122,28 @@ def find_runtimes(
 
 
 def find_heap_owner(path: Path) -> RuntimeSpec | None:
-    """Find the runtime that takes the heap of a program from the kernel without malloc, by the evidence in its file.
+    """Find the language's runtime that takes a program's heap from the kernel without malloc, by its file.
 
     Args:
         path: the executable, of any name.
     """
     with elf_view(path) as view:
-        owners = (file.runtime for file in shipped_runtimes() if file.runtime and file.runtime.heap)
+        owners = (spec for spec in _heap_owners() if not spec.library)
         return None if view is None else next((spec for spec in owners if _has_evidence(spec, view)), None)
+
+
+def find_heap_library(names: Collection[str]) -> RuntimeSpec | None:
+    """Find the library that takes a heap from the kernel without malloc, as a collector does.
+
+    Args:
+        names: file names of the libraries that a process has loaded.
+    """
+    specs = (spec for spec in _heap_owners() if spec.library)
+    return next((spec for spec in specs if any(re.fullmatch(p, name) for p in spec.libraries for name in names)), None)
+
+
+def _heap_owners() -> Iterator[RuntimeSpec]:
+    return (file.runtime for file in shipped_runtimes() if file.runtime and file.runtime.heap)
 
 
 def runtime_named(name: str) -> RuntimeSpec | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heapwright.diagnose.advice import Advice, AdviceFigures, advise
+from heapwright.diagnose.advice import MAJOR_SHARE, Advice, AdviceFigures, advise
 from heapwright.diagnose.environment import TUNABLES, read_environment
 from heapwright.diagnose.which_malloc import WhichMalloc, which_malloc
 from heapwright.errors import HeapwrightError
@@ -107,7 +107,7 @@ def diagnose(pid: int) -> Diagnosis:
     }
     division = divide(raw["parts"], heap, runtime)
     figures = figures_of(malloc.name, division, heap, runtime)._replace(
-        managed=_managed(pid, found["executable"]),
+        managed=_managed(pid, found["executable"]) or _managing_library(malloc, division),
         own_figures=own_figures(found["command"] or []),
         linked_in=malloc.name if malloc.evidence == f"heap descriptor in {found['executable']}" else "",
         private_mallocs=malloc.private,
@@ -259,6 +259,11 @@ def _managed(pid: int, executable: str | None) -> str:
     return managed.runtime if managed else ""
 
 
+def _managing_library(malloc: WhichMalloc, division: MemoryDivision) -> str:
+    """Return the library with a heap of its own if that can be most of the memory; a program may hardly use it."""
+    return malloc.heap_library if division.other >= MAJOR_SHARE * division.total else ""
+
+
 def _settings(pid: int, malloc: str, executable: str | None) -> dict[str, Any]:
     """Return a process's values of the variables that hold several settings, and the variable of its jemalloc."""
     from heapwright.allocators.embedded import find_embedded
@@ -344,12 +349,12 @@ def _malloc(pid: int, raw: dict[str, Any]) -> WhichMalloc:
     found = which_malloc(pid)
     if own is not None:
         evidence = own.get("evidence") or "a heap with heapwright's descriptor"
-        return WhichMalloc(own["allocator"], evidence, private=found.private)
+        return found._replace(name=own["allocator"], evidence=evidence, certain=True)
     glibc = raw.get("glibc")
     private = raw["parts"]["heap"] + raw["parts"]["other"]
     if not found.certain and glibc is not None and _of(glibc, "resident_bytes") >= private / 2:
         evidence = f"most private memory is in glibc's heap, though there are {found.evidence}"
-        return WhichMalloc("glibc", evidence, private=found.private)
+        return found._replace(name="glibc", evidence=evidence, certain=True)
     return found
 
 

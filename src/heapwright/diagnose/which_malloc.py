@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from heapwright.allocators.peers import family_of
 from heapwright.allocators.program_file import MappedFile, read_mapped
+from heapwright.allocators.runtimes import find_heap_library
 from heapwright.diagnose.environment import read_environment
 
 # Libraries that define malloc and pass each call on to the malloc behind them.
@@ -36,12 +37,14 @@ class WhichMalloc(NamedTuple):
         certain: whether the dynamic linker must take it. If not, the program may carry it without using it.
         private: libraries with another malloc, which only its own functions reach: '_duckdb.so (jemalloc)', or jemalloc
             itself behind a preloaded malloc, in a program that calls its mallocx.
+        heap_library: the runtime's name of a library that takes a heap from the kernel itself: 'bdwgc', or empty.
     """
 
     name: str
     evidence: str = ""
     certain: bool = True
     private: tuple[str, ...] = ()
+    heap_library: str = ""
 
 
 def which_malloc(pid: int) -> WhichMalloc:
@@ -57,7 +60,8 @@ def which_malloc(pid: int) -> WhichMalloc:
         for path, file in files.items()
         if path != program_path and file.families and not file.carries_unused and path not in chosen.evidence
     }
-    return chosen._replace(private=tuple(sorted(private)))
+    library = find_heap_library({Path(path).name for path in files})
+    return chosen._replace(private=tuple(sorted(private)), heap_library=library.name if library else "")
 
 
 def _served_by(pid: int, program: MappedFile, program_path: str, files: dict[str, MappedFile]) -> WhichMalloc:
