@@ -9,7 +9,7 @@ from heapwright.interleaving.candidates import Comparisons
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.stats import Verdict
-from heapwright.study.claim import recommended_pick
+from heapwright.study.claim import recommended_pick, study_claim
 from heapwright.study.final_picks import final_picks
 from heapwright.study.policy import Aims
 from heapwright.study.view import Confirmation, Evaluation, Pick, PickName, Reference
@@ -121,6 +121,21 @@ def test_usual_advice_stands_where_the_search_found_nothing() -> None:
     best = recommended_pick(found, OBJECTIVES)
     assert best is not None
     assert best.config.id == 5
+
+
+def test_usual_advice_that_costs_too_much_is_the_objection_where_nothing_else_gains() -> None:
+    """Its row shows a gain, so 'no proven improvement' would contradict the table."""
+    costly = advice(5, 0.97, 1.5)
+    found, gone = final_picks({"time": pick("time", 2, 1.0, 0.995)}, costly, AIMS)
+    assert {name: p.config.id for name, p in found.items()} == {"balanced": 5}
+    assert gone == ["There is no time pick: fresh runs of toy's a=2 proved no gain."]
+    assert recommended_pick(found, OBJECTIVES) is None
+    claim = study_claim(found, OBJECTIVES, True)
+    why = "CPU time +50.0% costs too much for peak resident memory −3.0%"
+    assert claim.startswith(f"Keep the default, not glibc at its defaults: {why}.")
+    # A pick without an objection that gains elsewhere comes first.
+    found, _ = final_picks({"time": pick("time", 2, 0.95, 1.0)}, costly, AIMS)
+    assert {name: p.config.id for name, p in found.items()} == {"balanced": 2}
 
 
 def test_usual_advice_that_dominates_a_pick_takes_its_place() -> None:

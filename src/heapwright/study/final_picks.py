@@ -9,6 +9,8 @@ The search named the picks. Fresh runs may change that:
     a pick that shows a loss and no gain                         is dropped
     a pick that shows nothing, while another shows a gain        is dropped
     no pick is good advice, but a row of usual advice is         that row becomes the study's choice
+    no pick shows a gain, but a row of usual advice does,        that row stands with its objection
+    at too high a cost
 
 Rows of usual advice are chosen before any run, so luck in the search does not favour them. Luck in the confirmation
 would favour the best of several rows, so estimates alone give no name to another row.
@@ -71,10 +73,9 @@ def final_picks(
             gone.setdefault(why, []).append(name)
         else:
             standing[name] = dataclasses.replace(chosen, name=name)
-    fit = [row for row in proven if not row.objection]
-    if fit and not standing:  # such as a `time` pick that proves a gain of memory
-        best = min(fit, key=lambda row: row.score)
-        standing["balanced"] = dataclasses.replace(best, name="balanced")
+    if proven and not standing:  # such as a `time` pick that proves a gain of memory
+        fit = [row for row in proven if not row.objection] or proven
+        standing["balanced"] = dataclasses.replace(min(fit, key=lambda row: row.score), name="balanced")
     sentences = [f"There is no {' or '.join(names)} pick: {why}." for why, names in gone.items()]
     return {name: standing[name] for name in PICK_NAMES if name in standing}, sentences
 
