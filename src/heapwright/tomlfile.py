@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 
@@ -127,9 +128,20 @@ def _explain(path: Path, text: str, kind: type[T], message: str) -> UsageError:
         error = unknown("value", value[1], map(str, allowed))
         return UsageError(f"{place}: {key}: {error.message}", error.hint)
     hint = _struct_at(kind, keys[:-1]).get(keys[-1]) if keys else None
+    if what == "Expected `array`, got `str`" and list[str] in (hint, *get_args(hint)):
+        words = ", ".join(json.dumps(word, ensure_ascii=False) for word in _value_at(text, keys).split())
+        return UsageError(f"{place}: {key}: expected a list of words, got one text", f"write {keys[-1]} = [{words}]")
     for meta in getattr(hint, "__metadata__", ()):
         what = re.sub("^Expected `[^`]*`", f"Expected {meta.description}", what)
     return UsageError(f"{place}: {key + ': ' if key else ''}{what[:1].lower()}{what[1:]}")
+
+
+def _value_at(text: str, keys: list[str]) -> str:
+    """Return the text at a key path of a TOML text."""
+    value: Any = tomllib.loads(text)
+    for key in keys:
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return str(value)
 
 
 def _struct_at(kind: type[T], keys: list[str]) -> dict[str, object]:

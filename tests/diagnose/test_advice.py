@@ -129,6 +129,19 @@ def test_files_are_named_if_they_are_most() -> None:
     assert advise(half._replace(free=400 * MIB)).kind == "free"
 
 
+def test_free_memory_of_malloc_is_named_beside_a_mapped_database() -> None:
+    """As in slapd, whose database is page cache that the kernel can drop."""
+    mapped = SERVICE._replace(files=900 * MIB, private=100 * MIB, live=50 * MIB)
+    free = advise(mapped._replace(free=50 * MIB, free_pages=50 * MIB, trimmable=40 * MIB))
+    assert free.kind == "files"
+    assert free.sentence.startswith(
+        "Of 1000.0 MiB resident, 900.0 MiB is the program, its libraries and files: no malloc will help there; of the"
+        " other 100.0 MiB, 50.0 MiB is free memory that malloc keeps; start with malloc_trim(0)"
+    )
+    assert free.steps[0].startswith("malloc_trim(0)")
+    assert "free memory" not in advise(mapped._replace(free=round(FREE_SHARE * 100 * MIB) - 1)).sentence
+
+
 def test_free_arenas_of_a_runtime() -> None:
     python = SERVICE._replace(runtime="CPython 3.11", runtime_resident=300 * MIB, runtime_free=150 * MIB)
     assert advise(python).kind == "runtime"

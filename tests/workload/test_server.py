@@ -190,7 +190,8 @@ def test_a_server_that_ignores_its_stop_signal(run: Run, monkeypatch: pytest.Mon
     outcome = run(deaf)
     assert outcome.failure == (
         "the server did not end within 0.5 s of SIGWINCH, so heapwright killed it (set `stop` in the workload file to a"
-        " signal that ends it)"
+        " signal that ends it; if the command is a wrapper that does not pass the signal on, such as runuser, use one"
+        " that becomes the server, such as setpriv)"
     )
     assert advice(outcome) == "", "the failure itself has the advice"
     failed = run(Server(ready=["test", "-e", "up"], load=["sh", "-c", "exit 7"], stop="SIGWINCH"))
@@ -217,7 +218,7 @@ def test_ctrl_c_at_the_start_of_a_server_stops_it(run: Run, monkeypatch: pytest.
 def test_a_server_in_the_background_is_to_be_started_in_the_foreground(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "STOP_S", 0.5)
+    monkeypatch.setattr(server_module, "STOP_S", 2)
     code = "import os, time\nif os.fork() == 0:\n    time.sleep(0.3)\n    open('up', 'w')\n    time.sleep(600)\n"
     outcome = run(Server(ready=["test", "-e", "up"], load=["true"]), code=code)
     assert outcome.failure == (

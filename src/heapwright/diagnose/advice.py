@@ -161,10 +161,12 @@ def advise(found: AdviceFigures) -> Advice:
             (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
         )
     if found.files >= MAJOR_SHARE * found.resident:
-        return Advice(
-            "files",
-            f"{of}, {show_bytes(found.files)} is the program, its libraries and files: no malloc will help there",
-        )
+        files = f"{of}, {show_bytes(found.files)} is the program, its libraries and files: no malloc will help there"
+        if found.known and free >= FREE_SHARE * found.private:
+            steps = _free_steps(found)
+            rest = f"of the other {show_bytes(found.private)}, {show_bytes(free)} is free memory that malloc keeps"
+            return Advice("files", f"{files}; {rest}; start with {steps[0]}", tuple(steps))
+        return Advice("files", files)
     if managed_most:
         return _managed(found, of, much_free)
     if not found.known or found.unread >= FREE_SHARE * found.resident:

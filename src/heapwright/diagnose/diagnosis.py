@@ -16,6 +16,7 @@ from heapwright.diagnose.advice import MAJOR_SHARE, Advice, AdviceFigures, advis
 from heapwright.diagnose.environment import TUNABLES, read_environment
 from heapwright.diagnose.which_malloc import WhichMalloc, which_malloc
 from heapwright.errors import HeapwrightError
+from heapwright.measure.process_tree import is_alive
 from heapwright.trace.pack import native_program
 
 # Words of a redis server, or of its fork valkey: the name, a socket, a port.
@@ -113,6 +114,8 @@ def diagnose(pid: int) -> Diagnosis:
         private_mallocs=malloc.private,
         **_settings(pid, malloc.name, found["executable"]),
     )
+    if not is_alive(pid):  # the malloc of a process that ends seems unknown
+        raise HeapwrightError(f"process {pid} ended while it was read")
     advice = advise(figures)
     found |= {
         **_advice_json(advice),

@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from heapwright.trace.raw_files import MAGIC
+from heapwright.trace.raw_files import MAGIC, raw_files_in
 
 # native/raw_format/format.h: FileHeader::pid, ending and end_ns.
 _PID = 24
@@ -54,7 +54,7 @@ def noting_ends(folder: Path) -> Iterator[None]:
         os.close(stop)
         os.close(watch)
         now = time.monotonic_ns()
-        for raw in folder.glob("*.raw"):
+        for raw in raw_files_in(folder):
             if raw.name in closed or _running_process(raw):
                 _write_end(raw, closed.get(raw.name, now))
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,11 +30,15 @@ _EXECUTABLE = slice(640, 640 + 1024)
 _COMMAND = slice(1668, 1668 + 4096)  # enough for the first word
 _SAMPLE_AT = 34440
 _MAX_FOLDER = 3071  # bytes of the folder's path: native/recorder/begin.cpp
+_OPEN_TO_ALL = 0o1733
 _MIN_RAW_BYTES = 2 * 64 << 10  # a raw file begins with a header and a block
 
 
 def raw_folder(trace: Path) -> Path:
     """Makes the folder for raw files beside a future trace.
+
+    A service that root starts may change to another user and fork. So that these processes can make their files, the
+    folder of root is open to all users, as /tmp is, but they cannot list it.
 
     Raises:
         HeapwrightError: the recorder could not write there: the disk is full.
@@ -42,11 +47,18 @@ def raw_folder(trace: Path) -> Path:
     """
     folder = Path(tempfile.mkdtemp(prefix=draft_prefix(trace), suffix=SUFFIX, dir=trace.parent))
     try:
+        if os.geteuid() == 0:
+            folder.chmod(_OPEN_TO_ALL)
         check_writable(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
+
+
+def raw_files_in(folder: Path) -> list[Path]:
+    """Returns the raw files of a folder in order, without what is no plain file: other users may write there."""
+    return sorted(raw for raw in folder.glob("*.raw") if stat.S_ISREG(raw.lstat().st_mode))
 
 
 def check_writable(folder: Path) -> None:

@@ -40,6 +40,7 @@ from heapwright.trace.raw_files import (
     first_word,
     packing_folder,
     process_ids,
+    raw_files_in,
     raw_folder,
 )
 from heapwright.trace.sampling import LIBRARY, Sampling
@@ -290,13 +291,13 @@ def _recorded(program: str, trace: Path, force: bool, run: Callable[[Path], tupl
         with noting_ends(folder):
             status, failure = run(folder)
     except (HeapwrightError, OSError, KeyboardInterrupt) as error:
-        if not any(raw.stat().st_size for raw in folder.glob("*.raw")):
+        if not any(raw.stat().st_size for raw in raw_files_in(folder)):
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if not isinstance(error, KeyboardInterrupt):
             raise _kept(folder, trace, "the recording ended early", error) from None
         status, failure = INTERRUPTED, "it was interrupted"
-    if not any(folder.glob("*.raw")):
+    if not raw_files_in(folder):
         try:
             check_writable(folder)  # the disk may have become full meanwhile
         finally:
@@ -331,7 +332,7 @@ def recover(
     Raises:
         HeapwrightError: no process allocated anything; or a file could not be packed, and all raw files are left.
     """
-    raws = sorted(folder.glob("*.raw"))
+    raws = raw_files_in(folder)
     own = _with_own_malloc(program)
     if not raws:
         raise UsageError(
@@ -354,8 +355,7 @@ def recover(
             if folder.name.endswith(SUFFIX):
                 folder.rmdir()
     if empty:
-        late = next((draft.warning for draft in drafts if "the window did not begin" in draft.warning), "")
-        if late:
+        if late := next((draft.warning for draft in drafts if "the window did not begin" in draft.warning), ""):
             hint = (
                 "give a shorter --after, or send the signal of --window-signal earlier; if the program handles that"
                 " signal itself, choose another one, such as RTMAX"

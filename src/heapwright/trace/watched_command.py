@@ -19,7 +19,7 @@ from typing import IO
 
 from heapwright.errors import UsageError
 from heapwright.measure.process_tree import is_alive
-from heapwright.terminal_text import say
+from heapwright.terminal_text import say, warn
 from heapwright.workload.command import under_shell
 
 _REPORT_S = 2.0  # after so long, a message names the processes that are waited for
@@ -89,15 +89,26 @@ def _in_foreground() -> bool:
 
 
 def _wait_for_others(folder: Path, stop: Sequence[int]) -> None:
-    """Waits until no process records into a folder, or until `stop` holds a signal."""
+    """Waits until no process records into a folder, or until `stop` holds a signal.
+
+    Warns of those that had no file there: they may belong to a user who may not write to it.
+    """
     began, said = time.monotonic(), False
+    names: dict[int, str] = {}
     while not stop and (left := recording_processes(folder)):
+        names |= {pid: os.fsdecode(_content(Path(f"/proc/{pid}/comm"))).strip() for pid in left}
         while not stop and any(is_alive(pid) for pid in left):
             if not said and time.monotonic() - began > _REPORT_S:
                 said = True
                 pids = " ".join(str(pid) for pid in left if is_alive(pid))
                 say(f"the command has ended; waiting for processes that it left running: {pids} (Ctrl-C stops waiting)")
             time.sleep(_POLL_S)
+    for pid, name in names.items():
+        if not any(folder.glob(f"{pid}-*.raw")):
+            warn(
+                f"nothing is recorded of process {pid}{f' ({name})' if name else ''}: it did not call malloc, or its"
+                f" user may not make files in {folder.resolve().parent}"
+            )
 
 
 def recording_processes(folder: Path) -> list[int]:

@@ -187,7 +187,8 @@ def _why_not_stopped(server: Server, in_background: bool) -> str:
         )
     return (
         f"the server did not end within {STOP_S:g} s of {server.stop}, {KILLED} (set `stop` in the workload file to a"
-        " signal that ends it)"
+        " signal that ends it; if the command is a wrapper that does not pass the signal on, such as runuser, use one"
+        " that becomes the server, such as setpriv)"
     )
 
 
