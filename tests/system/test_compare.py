@@ -155,6 +155,19 @@ def test_an_allocator_that_only_the_shell_loads_has_no_figures(
     assert done.status == 0, done.err
 
 
+def test_a_program_that_is_started_without_its_environment_has_no_figures(
+    heapwright: Heapwright, program: Callable[..., Path], bump: str
+) -> None:
+    """Regression: the rows were those of the default, with narrow intervals, because no allocator was loaded."""
+    words = [*WORDS, "--json", "c.json", "--allocators", f"glibc,{bump}"]
+    done = heapwright(*words, "--", "env", "-i", str(program("holders")))
+    assert done.status == 1, "only the reference was measured"
+    _, other = json.loads((heapwright.folder / "c.json").read_text())["allocators"].values()
+    why = "the command does not pass its environment on to it"
+    assert other["failure"].startswith(f"not loaded into {program('holders').name}, which the command starts")
+    assert why in other["failure"]
+
+
 @pytest.mark.parametrize("others", ["", ",glibc"])
 def test_a_comparison_without_a_reference_fails(
     others: str, heapwright: Heapwright, program: Callable[..., Path], bump: str

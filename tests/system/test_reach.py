@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests import needs
 from tests.conftest import PROGRAMS
 
 from .conftest import Heapwright
+from .test_tune import result
 
 SWEEP = ["landscape", "--param", "mmap_threshold", "--step", "4"]
 INSTEAD = "use the allocator that it has: --allocator exgen"
@@ -86,3 +89,20 @@ def test_run_warns_and_goes_on(linked: Path, heapwright: Heapwright, program: Ca
     assert (done.status, done.out) == (0, subprocess.run([linked], capture_output=True, text=True, check=True).stdout)
     warning = EXGEN.replace("exgen-in", "exgen-out")
     assert f"heapwright: warning: {warning}\n" in done.err
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_a_program_that_is_started_without_its_environment_is_not_searched(
+    cleared: bool, heapwright: Heapwright
+) -> None:
+    """All configurations would be the default, and 'no proven improvement' would say something about its malloc."""
+    code = "print(len([bytearray(3000) for _ in range(5000)]))"
+    start = f"{'env -i' if cleared else 'env'} {sys.executable} -c '{code}'; true"
+    words = ["--study", "s.study", "--budget", "1", "--search-only", "--no-minify", "--json", "-"]
+    found = result(heapwright("tune", *words, "--", "sh", "-c", start))
+    name = Path(os.path.realpath(sys.executable)).name
+    said = f"Most memory of this command is of {name}, which it starts without passing its environment on."
+    assert found["claim"].startswith(said) == cleared
+    assert bool(found["evaluations"]) != cleared
+    again = result(heapwright("tune", *words, "--", "sh", "-c", start))
+    assert again["claim"] == found["claim"]

@@ -34,6 +34,7 @@ from heapwright.interleaving.configuration import DEFAULT
 from heapwright.interleaving.interleave import random_order, random_pad, run_batches
 from heapwright.interleaving.outputs import OutputCheck
 from heapwright.interleaving.progress import Progress
+from heapwright.interleaving.reach import StartedProgram
 from heapwright.interleaving.replays import ReplayExecutor, Replays
 from heapwright.interleaving.runner import TRIES, Job, JobResult, LocalMachine, Machines, Work
 from heapwright.interleaving.stats import Ratio, Summary, log_ratio, ratio_interval, summarise
@@ -317,7 +318,7 @@ class Comparer:
     def _judge_started_program(self, input_: Input, outcome: Outcome) -> None:
         """Fail the rows whose allocator does not reach the program with most of the memory, which the command starts.
 
-        The loader tells of the command itself: a static program that a shell starts does not load any allocator.
+        The loader tells of the command itself. The other program may be static, or lack the command's environment.
         """
         parts = outcome.run.parts
         self._of_libraries += library_warnings(parts.files_of_other_memory) if parts is not None else []
@@ -325,14 +326,10 @@ class Comparer:
         own, started = read_program(self.workload.program(input_)), read_program(busiest) if busiest else None
         if started is None or started.passes_on or (own and os.path.realpath(own.path) == os.path.realpath(busiest)):
             return
+        program = StartedProgram(self._executor, input_, busiest)
         for row in self.rows:
-            allocator = row.allocator
-            obstacle = find_obstacle(busiest, allocator.name, allocator.preload) if allocator.preload else None
-            if obstacle is not None and not row.failure:
-                row.failure = (
-                    f"not loaded into {Path(busiest).name}, which the command starts and which has most of the memory:"
-                    f" {obstacle.reason}"
-                )
+            if row.allocator.preload and not row.failure:
+                row.failure = program.why_not_loaded(row.allocator, self._environment(row))
 
     def _judge_outcome(self, row: Row, input_: Input, outcome: Outcome, output: bool = True) -> None:
         """Judge an outcome's success and, unless told otherwise, output. A failure of the reference ends it all."""

@@ -27,7 +27,7 @@ from heapwright.study.options import Options
 from heapwright.study.policy import requirements_of
 from heapwright.study.prefix import chosen_prefix, prefixes_miss_peak
 from heapwright.study.study_bound import busiest_program, loaded_files, mostly_outside_heap
-from heapwright.tuning.reachable_allocators import reachable_allocators
+from heapwright.tuning.reachable_allocators import environment_cleared, reachable_allocators
 from heapwright.tuning.runtimes import as_it_is, find_extra_spaces, find_extras
 from heapwright.tuning.schedule import needs_warm_runs, plan_study
 from heapwright.tuning.session import Session
@@ -235,7 +235,11 @@ def _drop_unreachable_allocators(session: Session, first: Sequence[StoredRun]) -
         session.budget,
         busiest,
         bool(session.extra_levels),
+        max((r.metrics.get("wall_s") or 0.0 for r in first), default=0.0),
     )
+    if environment_cleared(session.store):
+        session.extras, session.extra_levels = (), 0
+        session.store.update(runtimes={})
     own_heap = managed is not None and bool(managed.runtime)
     own_heap = own_heap or any(extra.libraries for extra in session.extras)
     session.runtime_first = own_heap and bool(session.extra_levels) and all(map(mostly_outside_heap, first))
