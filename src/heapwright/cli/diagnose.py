@@ -82,13 +82,16 @@ def run(args: argparse.Namespace) -> int:
     if len(targets) > 1:
         targets = _that_exist(targets)
     pids = sorted({pid for target in targets.values() for pid in target.pids})
-    label = ", ".join(dict.fromkeys(target.label for target in targets.values()))
-    if len(pids) > 1 and all(name.isdecimal() for name in targets):
-        more = f" and {len(pids) - _MAX_IDS} more" if len(pids) > _MAX_IDS else ""
-        label = f"processes {', '.join(map(str, pids[:_MAX_IDS]))}{more}"
     groups = [name for name, target in targets.items() if target.is_group]
     fixed = {pid for target in targets.values() if not target.is_group for pid in target.pids}
     whole, each = _read(pids)
+    ids = [str(one.json["pid"]) for one in each]
+    label = ", ".join(dict.fromkeys(target.label for target in targets.values()))
+    if len(pids) > 1 and all(name.isdecimal() for name in targets):
+        more = f" and {len(ids) - _MAX_IDS} more" if len(ids) > _MAX_IDS else ""
+        label = f"process{'es' if len(ids) > 1 else ''} {', '.join(ids[:_MAX_IDS])}{more}"
+    if gone := [pid for pid in pids if not Path(f"/proc/{pid}").exists()]:
+        warn(f"{counted(len(gone), 'process', 'processes')} ended meanwhile: no part of the sum")
     if not groups and not args.quiet:
         _warn_of_children(pids, whole)  # first: the workers of a server may hold nearly all memory
     _show(args, whole, each, label)

@@ -22,6 +22,7 @@ _ENGINES = ("docker", "podman", "nerdctl")
 # cri-containerd-ID.scope …
 _ID = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
 _HEX = re.compile(r"[0-9a-f]{12,64}")
+_MAX_IDS = 40  # more in one command are not readable
 _MAX_SHOWN = 8  # process ids in a message
 
 
@@ -89,8 +90,11 @@ def _program(name: str) -> Target:
             f"no process, container or unit is called '{name}'", "give the process id; 'ps -e' lists processes"
         )
     if len(pids) > 1:
+        hint = "give the ids of those that you mean"
+        if len(pids) <= _MAX_IDS:
+            hint += f"; of all: heapwright diagnose {' '.join(map(str, pids))}"
         shown = ", ".join(map(str, pids[:_MAX_SHOWN])) + (" …" if len(pids) > _MAX_SHOWN else "")
-        raise HeapwrightError(f"{len(pids)} processes run '{name}': {shown}", "give the ids of those that you mean")
+        raise HeapwrightError(f"{len(pids)} processes run '{name}': {shown}", hint)
     return Target(pids, f"{name} ({pids[0]})")
 
 
