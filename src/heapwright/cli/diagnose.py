@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         more = f" and {len(ids) - _MAX_IDS} more" if len(ids) > _MAX_IDS else ""
         label = f"process{'es' if len(ids) > 1 else ''} {', '.join(ids[:_MAX_IDS])}{more}"
     if gone := [pid for pid in pids if str(pid) not in ids and not Path(f"/proc/{pid}").exists()]:
-        warn(f"{counted(len(gone), 'process', 'processes')} ended meanwhile: no part of the sum")
+        warn(f"{counted(len(gone), 'process', 'processes')} ended before they were read: left out of the sum")
     if not groups and not args.quiet:
         _warn_of_children(pids, whole)  # first: the workers of a server may hold nearly all memory
     _show(args, whole, each, label)

@@ -92,7 +92,7 @@ def _program(name: str) -> Target:
     if len(pids) > 1:
         hint = "give the ids of those that you mean"
         if len(pids) <= _MAX_IDS:
-            hint += f"; of all: heapwright diagnose {' '.join(map(str, pids))}"
+            hint += f"; for all: heapwright diagnose {' '.join(map(str, pids))}"
         shown = ", ".join(map(str, pids[:_MAX_SHOWN])) + (" …" if len(pids) > _MAX_SHOWN else "")
         raise HeapwrightError(f"{len(pids)} processes run '{name}': {shown}", hint)
     return Target(pids, f"{name} ({pids[0]})")

@@ -33,7 +33,7 @@ class StartedProgram:
         self._executor = executor
         self._input = input_
         self._path = path
-        self._passed: bool | None = None
+        self._answer: list[bool | None] = []
 
     def why_not_loaded(self, allocator: Allocator, env: Mapping[str, str]) -> str:
         """Why a preloaded allocator is not loaded into the program; empty if it may be.
@@ -62,9 +62,9 @@ class StartedProgram:
         Returns:
             None if the run failed, or if another program had most of the memory.
         """
-        if self._passed is None:
-            self._passed = self._run(preload, env)
-        return self._passed
+        if not self._answer:
+            self._answer.append(self._run(preload, env))
+        return self._answer[0]
 
     def _run(self, preload: str, env: Mapping[str, str]) -> bool | None:
         before = self._executor.options
