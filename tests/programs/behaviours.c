@@ -57,7 +57,7 @@ static char* moving;
 static atomic_int moved;
 
 static void* move(void* unused) {
-  char* place = (char*)(128UL << 30); /* far from what the kernel maps by itself */
+  char* place = (char*)(128UL << 30); /* the kernel places its own mappings far from here */
   for (int i = 0; i < MOVES; ++i) {
     char* to = place + (i % 2 == 0 ? 0 : 200 * MIB + 4096);
     if (mremap(moving, 96 * MIB, 96 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to) exit(1);

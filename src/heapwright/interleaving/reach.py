@@ -33,7 +33,7 @@ class StartedProgram:
         self._executor = executor
         self._input = input_
         self._path = path
-        self._answer: list[bool | None] = []
+        self._answer: list[bool | None] = []  # empty before the run
 
     def why_not_loaded(self, allocator: Allocator, env: Mapping[str, str]) -> str:
         """Why a preloaded allocator is not loaded into the program; empty if it may be.

@@ -57,7 +57,7 @@ def raw_folder(trace: Path) -> Path:
 
 
 def raw_files_in(folder: Path) -> list[Path]:
-    """Returns the raw files of a folder in order, without what is no plain file: other users may write there."""
+    """Returns the raw files of a folder, sorted. Skips links and pipes, because other users may write there."""
     return sorted(raw for raw in folder.glob("*.raw") if stat.S_ISREG(raw.lstat().st_mode))
 
 
