@@ -51,8 +51,9 @@ struct ScheduledFree {
   std::uint64_t after = 0;
   double from = 0;
   double to = 0;
-  trace::Event event;  // the free of the object
-  bool own = false;    // the thread that allocated the object freed it
+  trace::Event event;      // the free of the object
+  std::uint64_t item = 0;  // its number in the trace
+  bool own = false;        // the thread that allocated the object freed it
 };
 
 // A live object of the sample.

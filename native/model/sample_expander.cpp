@@ -18,6 +18,13 @@ namespace {
 // is longer than the distance of a copy's allocation from that of its object.
 constexpr std::uint64_t kExactLifetimes = 2;
 
+// Returns the sampled ticks in a block. In a longer block the copies of more objects are mixed, but
+// its ticks take memory.
+constexpr std::uint64_t sampled_ticks_per_block(std::uint64_t rate) {
+  constexpr std::uint64_t kTicks = std::uint64_t{1} << 18U;  // in a block, if it has few enough sampled ones
+  return std::clamp<std::uint64_t>(kTicks / rate, 64, 1024);
+}
+
 constexpr std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a - std::min(a, b); }
 
 }  // namespace
@@ -26,8 +33,9 @@ SampleExpander::SampleExpander(std::unique_ptr<trace::EventSource> sample, std::
     : sample_(std::move(sample)),
       header_(sample_->header()),
       rate_(std::max<std::uint64_t>(1, header_.sample)),
-      reader_(*sample_),
+      reader_(*sample_, sampled_ticks_per_block(rate_)),
       bits_(seed),
+      places_([this] { return uniform(); }),
       rounding_(uniform()) {
   header_.sample = 0;
   read_ahead();
@@ -52,6 +60,7 @@ bool SampleExpander::next(Event& event) {
 void SampleExpander::read_ahead() {
   has_ahead_ = reader_.read(ahead_);
   if (has_ahead_) {
+    items_read_ = ahead_.first_item + ahead_.items.size();
     note(ahead_);
     note_frees(ahead_);
   }
@@ -101,12 +110,14 @@ void SampleExpander::note_frees(SampleBlock& block) {
       std::max<std::ptrdiff_t>(1, std::unique(threads.begin(), threads.end()) - threads.begin());
 
   std::vector<std::pair<const SampleItem*, ScheduledFree>> spread;
-  for (const SampleItem& item : block.items) {
+  for (std::size_t i = 0; i < block.items.size(); ++i) {
+    const SampleItem& item = block.items[i];
     const std::uint32_t* const index = is_free(item.event.kind) ? numbers_.find(item.event.object) : nullptr;
     if (index == nullptr) {
       continue;
     }
     ScheduledFree scheduled = free_of(sampled_[*index], item, static_cast<std::uint64_t>(active));
+    scheduled.item = block.first_item + i;
     if (scheduled.how == ScheduledFree::How::kSpread) {
       spread.emplace_back(&item, scheduled);
     } else {

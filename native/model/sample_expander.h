@@ -4,12 +4,12 @@
 //
 // The expander works on one block of the sample (sample_block.h) at a time:
 //   1. It chooses how many copies each object gets: its weight, rounded at random so that sums are
-//      right. It first adjusts the weights of a block to the number of ticks of the block, which is
-//      known, if few of them are reallocs. Objects of weight 1 get no copy.
+//      right. It first adjusts the weights of some ticks in a row to the number of all ticks
+//      meanwhile, which is known, if few of them are reallocs. Objects of weight 1 get no copy.
 //   2. It spreads the allocations and resizes of the copies over the ticks of the block that are
 //      not of sampled objects: first over those of the object's thread, then over those of others.
-//      Copies of objects with neighbouring ticks are mixed, as in the program. A tick that is left
-//      gets a small object that is freed at once.
+//      The copies of neighbouring objects are mixed (sample_places.h). A tick that is left gets a
+//      small object that is freed at once.
 //   3. A copy is freed
 //      - as many ticks of its thread after its allocation as the object, if these are few;
 //      - otherwise when the object is, but spread over half the distance to the nearest other free
@@ -29,6 +29,7 @@
 
 #include "sample_block.h"
 #include "sample_copies.h"
+#include "sample_places.h"
 #include "trace/event.h"
 #include "trace/live_table.h"
 #include "trace/pending_events.h"
@@ -71,7 +72,10 @@ class SampleExpander : public trace::EventSource {
   void add_tokens();
   void grow(Sampled& object, const SampleItem& item);
   void unlist(Copy& copy);
-  void add_copies(std::uint32_t index, std::uint64_t count, double place);
+  void add_copies();
+  std::int64_t add_copies(std::size_t begin, std::size_t end, std::uint64_t slot_ticks, std::int64_t ahead,
+                          std::uint64_t& room);
+  double lifetime_of(const Sampled& object, std::size_t index) const;
   void merge_resizes(std::uint64_t surplus);
   void share_tokens();
   void give_away(std::uint64_t moving, std::uint64_t over);
@@ -108,6 +112,7 @@ class SampleExpander : public trace::EventSource {
   Pool<Sampled> sampled_;
   trace::LiveTable<std::uint32_t> numbers_;  // object of the sample → index in sampled_
   Pool<Copy> copies_;
+  SamplePlaces places_;
   Deadlines scheduled_frees_;  // of copies, by moment
   SampleBlock block_;
   SampleBlock ahead_;
@@ -122,6 +127,7 @@ class SampleExpander : public trace::EventSource {
   std::vector<std::uint32_t> changed_;  // sampled objects that are allocated or resized in the block
   std::vector<std::uint32_t> ended_;    // sampled objects that are freed in the block
   std::uint64_t deadlines_ = 0;         // schedules so far
+  std::uint64_t items_read_ = 0;        // of the trace
   std::uint64_t position_ = 0;
   std::uint64_t order_ = 0;          // of the last item, since the last tick
   std::uint64_t time_ = 0;           // of the last item

@@ -6,6 +6,7 @@ import random
 import re
 import statistics
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,46 @@ def test_a_completed_sample_has_the_ticks_of_every_thread(tmp_path: Path) -> Non
         found = ticks_by_thread(lines_of(completed(drawn(whole, rate))))
         for thread, ticks in expected.items():
             assert abs(found[thread] - ticks) <= rate
+
+
+PARTS = [24 << part for part in range(6)]  # sizes of a message's parts
+
+
+def freeing(messages: int, survives: Callable[[int], bool]) -> str:
+    """A program that allocates messages of some parts, and then frees all but some, whose parts are a byte larger."""
+    lines = []
+    for message in range(messages):
+        size = int(survives(message))
+        lines += [f"{message * 1024} 0 malloc {len(PARTS) * message + i} {part + size}" for i, part in enumerate(PARTS)]
+    for message in range(messages):
+        if not survives(message):
+            at = (messages + message) * 1024
+            lines += [f"{at} 0 free {len(PARTS) * message + i}" for i in range(len(PARTS))]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def freed_windows(path: Path, window: int = 256) -> float:
+    """The share of runs of consecutive allocations of a size in which no object survives: about that of free pages."""
+    found = []
+    for part in PARTS:
+        sizes = (str(part), str(part + 1))
+        born = [line[4] == sizes[1] for line in lines_of(path) if line[2] == "malloc" and line[4] in sizes]
+        found += [not any(born[i : i + window]) for i in range(0, len(born) - window + 1, window)]
+    return sum(found) / len(found)
+
+
+@pytest.mark.parametrize("rate", [16, 64, 256])
+def test_objects_that_survive_between_others_do_so_in_a_completed_sample(rate: int, tmp_path: Path) -> None:
+    """Else a sample would promise free pages that the program does not have."""
+    whole = parse(tmp_path, freeing(30_000, lambda i: i % 8 == 0))
+    assert freed_windows(whole) == 0
+    assert freed_windows(completed(drawn(whole, rate))) < 0.2
+
+
+def test_objects_that_are_freed_together_are_so_in_a_completed_sample(tmp_path: Path) -> None:
+    whole = parse(tmp_path, freeing(30_000, lambda i: i // 5000 % 2 == 0))
+    assert 0.4 < freed_windows(whole) < 0.55
+    assert 0.3 < freed_windows(completed(drawn(whole, 64))) < 0.55
 
 
 def test_live_bytes_agree_within_standard_errors(tmp_path: Path) -> None:
