@@ -14,10 +14,12 @@ import signal
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from heapwright.trace.raw_files import MAGIC, raw_files_in
+from heapwright.trace.unrecorded import program_without_recorder, warn_of_unrecorded
 
 # native/raw_format/format.h: FileHeader::pid, ending and end_ns.
 _PID = 24
@@ -36,15 +38,17 @@ def noting_ends(folder: Path) -> Iterator[None]:
     """While the context lasts, notes the ends of the processes that record into a folder.
 
     For processes that still run then, or are about to end, the end of the context counts. Without inotify nothing is
-    noted, and the ends stay unknown.
+    noted, and the ends stay unknown. At the end, warns of programs that have replaced recorded ones by exec without
+    the recorder.
     """
     watch = _watch(folder)
     if watch < 0:
         yield
         return
     closed: dict[str, int] = {}
+    unrecorded: dict[str, str] = {}
     stop, stopped = os.pipe()
-    watcher = threading.Thread(target=_note, args=(watch, stop, closed), daemon=True)
+    watcher = threading.Thread(target=_note, args=(watch, stop, folder, closed, unrecorded), daemon=True)
     watcher.start()
     try:
         yield
@@ -57,6 +61,7 @@ def noting_ends(folder: Path) -> Iterator[None]:
         for raw in raw_files_in(folder):
             if raw.name in closed or _running_process(raw):
                 _write_end(raw, closed.get(raw.name, now))
+        warn_of_unrecorded(Counter(program for program in unrecorded.values() if program))
 
 
 @contextlib.contextmanager
@@ -118,10 +123,11 @@ def _watch(folder: Path) -> int:
     return watch
 
 
-def _note(watch: int, stop: int, closed: dict[str, int]) -> None:
+def _note(watch: int, stop: int, folder: Path, closed: dict[str, int], unrecorded: dict[str, str]) -> None:
     """Notes when raw files are closed, by name, until `stop` has no writer.
 
-    The last time counts: a program may close the recorder's file, and the recorder then opens it again.
+    The last time counts: a program may close the recorder's file, and the recorder then opens it again. If another
+    program runs in the process then and is not recorded, its path is noted in `unrecorded`.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the main thread
     waiting = select.poll()
@@ -133,7 +139,9 @@ def _note(watch: int, stop: int, closed: dict[str, int]) -> None:
         now = time.monotonic_ns()
         with contextlib.suppress(BlockingIOError):
             while events := os.read(watch, _BUFFER):
-                closed.update(dict.fromkeys(_names(events), now))
+                for name in _names(events):
+                    closed[name] = now
+                    unrecorded[name] = program_without_recorder(folder / name)
 
 
 def _names(events: bytes) -> Iterator[str]:
