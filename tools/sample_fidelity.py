@@ -4,7 +4,7 @@
 Runs servers under a load with pauses, and other programs, under every allocator, and records each of them
 completely under glibc's malloc. Then draws samples of the recording, and replays under every allocator the
 recording, each sample (which the replay expands) and a model fitted to the first sample. It compares peak, mean and
-idle resident memory. Idle memory is that at the end of the longest pause, or at the end if there is none.
+idle resident memory. Idle memory is that at the end of the longest pause; a program without a pause has none.
 
 The error of a stand-in is relative to the replay of the whole recording. The prediction for the program itself is
 stand-in + base, where base is the program less the replay of the recording, both under glibc's malloc
@@ -47,18 +47,15 @@ PAUSE_S = 0.5  # no event for this long is a pause
 
 
 def memory_of(replayed: ReplayRun) -> dict[str, float]:
-    """Peak, mean and idle memory of a replay, without the replayer's own tables."""
+    """Peak, mean and, if there was a pause, idle memory of a replay, without the replayer's own tables."""
     if replayed.failure or replayed.report is None:
         raise SystemExit(replayed.failure)
     found, readings = replayed.metrics(), replayed.report.readings
     pause = max(readings, key=lambda r: r.recorded_ns)
-    idle = pause if pause.recorded_ns >= PAUSE_S * 1e9 else readings[-1]
-    own = replayed.report.own_rss_bytes
-    return {
-        "peak": found["peak_rss_bytes"] or 0.0,
-        "mean": found["mean_rss_bytes"] or 0.0,
-        "idle": float(idle.resident_bytes - own),
-    }
+    memory = {"peak": found["peak_rss_bytes"] or 0.0, "mean": found["mean_rss_bytes"] or 0.0}
+    if pause.recorded_ns >= PAUSE_S * 1e9:
+        memory["idle"] = float(pause.resident_bytes - replayed.report.own_rss_bytes)
+    return memory
 
 
 def replays(trace: Path, allocators: list[str]) -> dict[str, dict[str, float]]:
@@ -112,13 +109,16 @@ def study(program: fidelity.Program, args: argparse.Namespace, allocators: list[
 def errors(result: dict[str, Any], name: str, metric: str) -> dict[str, float]:
     """The relative errors of the replay of a stand-in by allocator, compared with the replay of the whole recording.
 
+    Idle memory has none for a program without a pause.
+
     Args:
         result: A result of `study`.
         name: The name of the stand-in.
         metric: A key of MEMORY.
     """
     whole = result["replays"]["trace"]
-    return {a: result["replays"][name][a][metric] / whole[a][metric] - 1 for a in whole}
+    played = result["replays"][name]
+    return {a: played[a][metric] / whole[a][metric] - 1 for a in whole if metric in played[a] and metric in whole[a]}
 
 
 def program_errors(result: dict[str, Any], name: str, metric: str) -> dict[str, float]:
@@ -131,6 +131,8 @@ def program_errors(result: dict[str, Any], name: str, metric: str) -> dict[str, 
     """
     own, played = result["program"], result["replays"]
     if "glibc" not in own:
+        return {}
+    if metric not in played["trace"]["glibc"] or metric not in played[name]["glibc"]:
         return {}
     base = own["glibc"][metric] - played["trace"]["glibc"][metric]
     return {a: (played[name][a][metric] + base) / own[a][metric] - 1 for a in own if a != "glibc"}
@@ -171,6 +173,8 @@ def table(results: dict[str, Any], rate: int) -> str:
         lines += [f"| program | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
         for name, r in results.items():
             cells = [f"{100 * e:+.1f}%" for e in errors(r, "sample 0", metric).values()]
+            if not cells:
+                continue
             lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += ["", "| relative to the replay of the recording | median error | 95% | largest | within 5% |"]
     lines.append("|---|--:|--:|--:|--:|")

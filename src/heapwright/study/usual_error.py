@@ -95,6 +95,7 @@ HALF_WIDTHS: dict[tuple[RecordingKind, bool, bool], float] = {
 INTERVAL_PAGE = "docs/results/predictions.md"
 MAX_MISFIT = 0.15  # if the replay on the recorded malloc misses the recording by more, it predicts nothing
 _TELLING_MISFIT = 0.03
+_LITTLE_BYTES = 1 << 20  # at the peak; mallocs' own tables and pages differ by some 100 KiB
 
 MEASURED_RATE = 64  # docs/results/sample.md measures samples of 1 object in so many
 
@@ -181,7 +182,18 @@ def misfit_sentence(recordings: Recordings) -> str:
 
 
 def memory_sentence(recordings: Recordings) -> str:
-    """Returns sentences about recordings without the whole memory of the program; empty if all tell it."""
+    """Returns sentences about recordings with little memory, or without the whole memory of the program, if any."""
+    show = METRICS["peak_rss_bytes"].show
+    small = [
+        f"{name} holds at most {show(r.peak_live_bytes)} at once, so no malloc can change much"
+        for name, r in recordings.inputs.items()
+        if r.peak_live_bytes < _LITTLE_BYTES
+    ]
+    little = (
+        f"{'; '.join(small)}: if the program has much memory, another process or an allocator of its own holds it."
+        if small
+        else ""
+    )
     forked = [name for name, r in recordings.inputs.items() if r.forked]
     one_of_several = (
         f"The prediction is for the process of {', '.join(forked)} alone, which was forked: memory of its parent"
@@ -191,14 +203,14 @@ def memory_sentence(recordings: Recordings) -> str:
     )
     lacking = [name for name in recordings.inputs if name not in recordings.program_memory]
     if not lacking:
-        return one_of_several
+        return " ".join(filter(None, [little, one_of_several]))
     every = len(lacking) == len(recordings.inputs)
     lacks = "no recording contains" if every else f"{', '.join(lacking)} does not contain"
     replays_only = (
         f"Changes of memory are those of the replay, because {lacks} how much memory the program has besides malloc's;"
         " the program's memory changes by a smaller share."
     )
-    return " ".join(filter(None, [replays_only, one_of_several]))
+    return " ".join(filter(None, [little, replays_only, one_of_several]))
 
 
 def time_sentence() -> str:
