@@ -16,7 +16,8 @@ from pathlib import Path
 
 from fidelity_programs import Program, bench
 
-REDIS_PORT, HTTP_PORT, MEMCACHED_PORT = 47611, 47612, 47613
+# Below the ports that the kernel gives to clients: a client that waits for a server could connect to itself.
+REDIS_PORT, HTTP_PORT, MEMCACHED_PORT = 27611, 27612, 27613
 PAUSE_S = 1.5
 Pause = Callable[[], None]  # called at the end of the pause in which memory is idle
 # Each request keeps a part of what it makes; a thread serves each connection.

@@ -18,7 +18,7 @@ from pathlib import Path
 import fidelity
 from sample_servers import LOADS, PAUSE_S, Pause, connect
 
-CHURN_PORT, BUFFERS_PORT = 47614, 47615
+CHURN_PORT, BUFFERS_PORT = 27614, 27615
 BUFFERS_PY = f"""import json, random, threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 kept = {{}}

@@ -43,16 +43,24 @@ def test_a_port_and_a_ready_command_are_both_required(
 def test_a_connection_to_itself_is_no_server(
     server_thread: threading.Thread, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The kernel may give the client the port that it asks for; then the client connects to itself."""
+    """The kernel may give the client the port that it asks for; then the client connects to itself.
+
+    The server can still use its port after that.
+    """
+    used: list[tuple[str, int]] = []
 
     def connect_to_itself(address: tuple[str, int], timeout: float) -> socket.socket:
         client = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         client.settimeout(timeout)
         client.bind((address[0], 0))
         client.connect(client.getsockname())
+        used.append(client.getsockname()[:2])
         return client
 
     monkeypatch.setattr(socket, "create_connection", connect_to_itself)
     closed = Server(["true"], ready_port=1, ready_timeout=0.1)
     assert port_in_use(closed, tmp_path, {}) == 0
     assert wait_ready(closed, server_thread, tmp_path, {}) == "port 1 does not answer"
+    for host, port in used:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+            server.bind((host, port))

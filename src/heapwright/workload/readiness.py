@@ -6,6 +6,7 @@ import contextlib
 import re
 import shlex
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -16,6 +17,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.measure.process_group import run_group
 from heapwright.workload.model import Server
 
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close without TIME_WAIT
 _NUMBER = re.compile(r"(?<![\d.])\d{2,5}(?![\d.])")  # in a word: a port, but no part of an address
 
 
@@ -23,12 +25,13 @@ def _listening(port: int) -> bool:
     """Return whether something accepts connections at a port of this machine.
 
     A connection to a port that is closed may still succeed: if the kernel gives the client this very port, the client
-    connects to itself (TCP's simultaneous open).
+    connects to itself (TCP's simultaneous open). Such a connection is reset, so that the server can use its port.
     """
     for host in ("127.0.0.1", "::1"):
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.5) as client:
             if client.getsockname() != client.getpeername():
                 return True
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     return False
 
 
