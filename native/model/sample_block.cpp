@@ -22,11 +22,8 @@ bool by_place(const Slot& a, const Slot& b) { return a.place < b.place; }
 
 }  // namespace
 
-SampleBlockReader::SampleBlockReader(trace::EventSource& source, std::uint64_t ticks, std::uint64_t max_slots)
-    : source_(source),
-      sampled_ticks_(ticks),
-      max_slots_(max_slots),
-      before_window_(source.header().window_begin.has_value()) {}
+SampleBlockReader::SampleBlockReader(trace::EventSource& source, std::uint64_t max_slots)
+    : source_(source), max_slots_(max_slots), before_window_(source.header().window_begin.has_value()) {}
 
 SampleBlockReader::Thread& SampleBlockReader::thread_of(std::uint32_t thread) {
   if (thread >= threads_.size()) {
@@ -45,11 +42,10 @@ bool SampleBlockReader::read(SampleBlock& block) {
   block.slots.clear();
   block.slot_ticks = 0;
   block.begin = position_;
-  block.first_item = items_;
   block.before_window = before_window_;
   ++block_;
   std::uint64_t ticks = 0;
-  for (Event event; ticks < sampled_ticks_ && block.slots.size() < kMaxSlots && next(event);) {
+  for (Event event; ticks < kSampledTicksPerBlock && block.slots.size() < kMaxSlots && next(event);) {
     if (event.kind == Kind::kTicks) {
       add_slots(block, event);
       continue;
@@ -61,7 +57,6 @@ bool SampleBlockReader::read(SampleBlock& block) {
       break;
     }
   }
-  items_ += block.items.size();
   number(block);
   return !block.items.empty() || !block.slots.empty();
 }

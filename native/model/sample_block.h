@@ -37,19 +37,20 @@ struct SampleBlock {
   std::vector<SampleItem> items;
   std::vector<Slot> slots;  // in order
   std::uint64_t slot_ticks = 0;
-  std::uint64_t begin = 0;       // position
-  std::uint64_t first_item = 0;  // its number in the trace
+  std::uint64_t begin = 0;  // position
   // The objects were live when recording began: their allocations are no ticks.
   bool before_window = false;
 };
 
 class SampleBlockReader {
  public:
+  // Ticks of sampled objects in a block. Over fewer ticks, the number of sampled ones varies more;
+  // over more, the copies of an object are further away from it.
+  static constexpr std::uint64_t kSampledTicksPerBlock = 64;
+
   // source     the sample
-  // ticks      of sampled objects in a block
   // max_slots  for the ticks that one kTicks reports; if these are more, slots have several ticks
-  SampleBlockReader(trace::EventSource& source, std::uint64_t ticks,
-                    std::uint64_t max_slots = kSlotForEachTick);
+  explicit SampleBlockReader(trace::EventSource& source, std::uint64_t max_slots = kSlotForEachTick);
 
   static constexpr std::uint64_t kSlotForEachTick = ~std::uint64_t{0};
 
@@ -71,14 +72,12 @@ class SampleBlockReader {
   void number(SampleBlock& block);
 
   trace::EventSource& source_;
+  std::uint64_t max_slots_;
   trace::Event rest_;  // ticks that the block before had no room for
   std::vector<Thread> threads_;
-  std::uint64_t sampled_ticks_;  // in a block
-  std::uint64_t max_slots_;
   std::uint64_t block_ = 0;
   std::uint64_t position_ = 0;
   std::uint64_t order_ = 0;
-  std::uint64_t items_ = 0;  // so far
   bool before_window_;
 };
 

@@ -51,9 +51,9 @@ struct ScheduledFree {
   std::uint64_t after = 0;
   double from = 0;
   double to = 0;
-  trace::Event event;      // the free of the object
-  std::uint64_t item = 0;  // its number in the trace
-  bool own = false;        // the thread that allocated the object freed it
+  std::uint64_t moment = 0;  // of the free of the object
+  trace::Event event;        // the free of the object
+  bool own = false;          // the thread that allocated the object freed it
 };
 
 // A live object of the sample.
@@ -68,10 +68,12 @@ struct Sampled {
   std::uint64_t steps = 0;           // of these, in the block under way
   std::vector<std::uint32_t> copies;
   ScheduledFree scheduled_free;
+  bool exchanged = false;  // its copies with those of its neighbours
 };
 
 struct Copy {
   std::uint64_t output = 0;
+  std::uint64_t size = 0;
   std::uint32_t sampled = kNone;  // index of its object, as long as that has something to do
   std::uint32_t thread = 0;       // of its allocation
   float offset = 0;               // from the place of its object, in items
@@ -83,6 +85,7 @@ struct Copy {
   std::uint32_t tokens = 0;       // ticks in which they are done
   bool allocated = false;
   bool moved = false;          // another thread allocates it than its object
+  bool exchanged = false;      // it was allocated for another object
   bool listed = true;          // among the copies of its object
   bool due = false;            // to be freed once the steps are done
   std::uint64_t deadline = 0;  // number of the schedule of its free; 0: none

@@ -18,13 +18,6 @@ namespace {
 // is longer than the distance of a copy's allocation from that of its object.
 constexpr std::uint64_t kExactLifetimes = 2;
 
-// Returns the sampled ticks in a block. In a longer block the copies of more objects are mixed, but
-// its ticks take memory.
-constexpr std::uint64_t sampled_ticks_per_block(std::uint64_t rate) {
-  constexpr std::uint64_t kTicks = std::uint64_t{1} << 18U;  // in a block, if it has few enough sampled ones
-  return std::clamp<std::uint64_t>(kTicks / rate, 64, 1024);
-}
-
 constexpr std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a - std::min(a, b); }
 
 }  // namespace
@@ -33,9 +26,9 @@ SampleExpander::SampleExpander(std::unique_ptr<trace::EventSource> sample, std::
     : sample_(std::move(sample)),
       header_(sample_->header()),
       rate_(std::max<std::uint64_t>(1, header_.sample)),
-      reader_(*sample_, sampled_ticks_per_block(rate_)),
+      reader_(*sample_),
       bits_(seed),
-      places_([this] { return uniform(); }),
+      exchange_(sampled_, copies_, bits_),
       rounding_(uniform()) {
   header_.sample = 0;
   read_ahead();
@@ -60,7 +53,6 @@ bool SampleExpander::next(Event& event) {
 void SampleExpander::read_ahead() {
   has_ahead_ = reader_.read(ahead_);
   if (has_ahead_) {
-    items_read_ = ahead_.first_item + ahead_.items.size();
     note(ahead_);
     note_frees(ahead_);
   }
@@ -110,14 +102,12 @@ void SampleExpander::note_frees(SampleBlock& block) {
       std::max<std::ptrdiff_t>(1, std::unique(threads.begin(), threads.end()) - threads.begin());
 
   std::vector<std::pair<const SampleItem*, ScheduledFree>> spread;
-  for (std::size_t i = 0; i < block.items.size(); ++i) {
-    const SampleItem& item = block.items[i];
+  for (const SampleItem& item : block.items) {
     const std::uint32_t* const index = is_free(item.event.kind) ? numbers_.find(item.event.object) : nullptr;
     if (index == nullptr) {
       continue;
     }
     ScheduledFree scheduled = free_of(sampled_[*index], item, static_cast<std::uint64_t>(active));
-    scheduled.item = block.first_item + i;
     if (scheduled.how == ScheduledFree::How::kSpread) {
       spread.emplace_back(&item, scheduled);
     } else {
@@ -143,6 +133,7 @@ void SampleExpander::note_frees(SampleBlock& block) {
 ScheduledFree SampleExpander::free_of(const Sampled& object, const SampleItem& item,
                                       std::uint64_t threads) const {
   ScheduledFree scheduled;
+  scheduled.moment = item.moment();
   scheduled.event = item.event;
   scheduled.own = item.event.thread == object.allocation.thread;
   const std::uint64_t own = less(item.tick, object.tick + 1);
@@ -181,7 +172,9 @@ void SampleExpander::schedule(std::uint32_t index, const ScheduledFree& schedule
   copy.touched = scheduled.event.touched;
   // The ticks of the object's thread tell nothing about another thread, which may be idle.
   const bool own_ticks = scheduled.how == ScheduledFree::How::kOwnTicks && !copy.moved;
-  if (own_ticks) {
+  if (copy.exchanged && scheduled.how != ScheduledFree::How::kSpread) {
+    scheduled_frees_.add({scheduled.moment, copy.deadline, index});
+  } else if (own_ticks) {
     thread_of(copy.thread).scheduled_frees.add({copy.ticks + scheduled.after, copy.deadline, index});
   } else if (scheduled.how != ScheduledFree::How::kSpread) {
     scheduled_frees_.add({(copy.position + scheduled.after) * SampleItem::kOrders, copy.deadline, index});
@@ -295,7 +288,9 @@ void SampleExpander::free_copy(std::uint32_t index, std::uint32_t thread, std::u
     copy.due = true;
     return;
   }
-  put({.kind = copy.free_kind, .object = copy.output, .size = copy.free_size, .touched = copy.touched},
+  // A free with a size must name that of the copy, not that of the object that it has now.
+  const std::uint64_t size = copy.exchanged && copy.free_size != 0 ? copy.size : copy.free_size;
+  put({.kind = copy.free_kind, .object = copy.output, .size = size, .touched = copy.touched},
       running(copy.freer, thread), time);
   unlist(copy);
   copies_.remove(index);
@@ -314,6 +309,7 @@ void SampleExpander::unlist(Copy& copy) {
 
 // Forgets what the block has done.
 void SampleExpander::end_block() {
+  exchange_.add_block(changed_);
   for (const std::uint32_t index : changed_) {
     Sampled& object = sampled_[index];
     object.sizes.erase(object.sizes.begin(),

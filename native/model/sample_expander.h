@@ -4,13 +4,14 @@
 //
 // The expander works on one block of the sample (sample_block.h) at a time:
 //   1. It chooses how many copies each object gets: its weight, rounded at random so that sums are
-//      right. It first adjusts the weights of some ticks in a row to the number of all ticks
-//      meanwhile, which is known, if few of them are reallocs. Objects of weight 1 get no copy.
+//      right. It first adjusts the weights of a block to the number of ticks of the block, which is
+//      known, if few of them are reallocs. Objects of weight 1 get no copy.
 //   2. It spreads the allocations and resizes of the copies over the ticks of the block that are
 //      not of sampled objects: first over those of the object's thread, then over those of others.
-//      The copies of neighbouring objects are mixed (sample_places.h). A tick that is left gets a
-//      small object that is freed at once.
-//   3. A copy is freed
+//      Copies of objects with neighbouring ticks are mixed, as in the program. A tick that is left
+//      gets a small object that is freed at once.
+//   3. Copies of neighbouring objects exchange their objects (sample_exchange.h).
+//   4. A copy is freed
 //      - as many ticks of its thread after its allocation as the object, if these are few;
 //      - otherwise when the object is, but spread over half the distance to the nearest other free
 //        of a long-lived object in the sample. So a burst of frees stays a burst.
@@ -29,7 +30,7 @@
 
 #include "sample_block.h"
 #include "sample_copies.h"
-#include "sample_places.h"
+#include "sample_exchange.h"
 #include "trace/event.h"
 #include "trace/live_table.h"
 #include "trace/pending_events.h"
@@ -72,10 +73,7 @@ class SampleExpander : public trace::EventSource {
   void add_tokens();
   void grow(Sampled& object, const SampleItem& item);
   void unlist(Copy& copy);
-  void add_copies();
-  std::int64_t add_copies(std::size_t begin, std::size_t end, std::uint64_t slot_ticks, std::int64_t ahead,
-                          std::uint64_t& room);
-  double lifetime_of(const Sampled& object, std::size_t index) const;
+  void add_copies(std::uint32_t index, std::uint64_t count, double place);
   void merge_resizes(std::uint64_t surplus);
   void share_tokens();
   void give_away(std::uint64_t moving, std::uint64_t over);
@@ -112,7 +110,6 @@ class SampleExpander : public trace::EventSource {
   Pool<Sampled> sampled_;
   trace::LiveTable<std::uint32_t> numbers_;  // object of the sample → index in sampled_
   Pool<Copy> copies_;
-  SamplePlaces places_;
   Deadlines scheduled_frees_;  // of copies, by moment
   SampleBlock block_;
   SampleBlock ahead_;
@@ -127,7 +124,6 @@ class SampleExpander : public trace::EventSource {
   std::vector<std::uint32_t> changed_;  // sampled objects that are allocated or resized in the block
   std::vector<std::uint32_t> ended_;    // sampled objects that are freed in the block
   std::uint64_t deadlines_ = 0;         // schedules so far
-  std::uint64_t items_read_ = 0;        // of the trace
   std::uint64_t position_ = 0;
   std::uint64_t order_ = 0;          // of the last item, since the last tick
   std::uint64_t time_ = 0;           // of the last item
@@ -135,7 +131,8 @@ class SampleExpander : public trace::EventSource {
   std::uint64_t filler_ = 16;        // bytes
   std::int64_t ahead_of_ticks_ = 0;  // of all threads
   double dropping_ = 0.5;            // of copies: superfluous by growth, not dropped yet
-  double rounding_;                  // of weights: no copy stands for it yet
+  SampleExchange exchange_;
+  double rounding_;  // of weights: no copy stands for it yet
   trace::PendingEvents pending_;
 };
 

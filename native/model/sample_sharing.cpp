@@ -2,7 +2,6 @@
 // ticks they are allocated and resized.
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "draw.h"
 #include "sample_expander.h"
@@ -21,6 +20,8 @@ namespace {
 constexpr std::uint64_t kMaxCopiesPerTick = 64;
 constexpr std::uint64_t kMaxCopies = std::uint64_t{1} << 16;
 constexpr std::uint64_t kMaxCopiesBeforeWindow = std::uint64_t{1} << 20;
+// Copies are allocated at most so many items before or after their objects.
+constexpr double kMix = 16;
 
 bool by_place(const Token& a, const Token& b) { return a.place < b.place; }
 
@@ -35,8 +36,14 @@ std::uint64_t up_to(std::uint64_t turn, std::uint64_t turns, std::uint64_t thing
 // Creates the copies of the objects that are allocated in the block, and the tokens of all
 // allocations and resizes.
 void SampleExpander::add_tokens() {
-  add_copies();
+  const double change = adjustment(block_, ahead_of_ticks_, [this](std::uint64_t object) {
+    const std::uint32_t* const index = numbers_.find(object);
+    return index == nullptr ? 0 : sampled_[*index].weight;
+  });
   const double last = static_cast<double>(block_.items.size()) + 1;
+  std::uint64_t room = block_.before_window
+                           ? kMaxCopiesBeforeWindow
+                           : kMaxCopies + kMaxCopiesPerTick * (block_.slots.size() + block_.items.size());
   for (std::size_t i = 0; i < block_.items.size(); ++i) {
     const Event& event = block_.items[i].event;
     const std::uint32_t* const index = is_tick(event.kind) ? numbers_.find(event.object) : nullptr;
@@ -47,10 +54,21 @@ void SampleExpander::add_tokens() {
     if (object.steps++ == 0) {
       changed_.push_back(*index);
     }
+    const double place = static_cast<double>(i) + 1;
+    if (is_allocation(event.kind)) {
+      rounding_ += copies_of(object.weight, change);
+      const double count = std::floor(rounding_);
+      rounding_ -= count;
+      const auto copies = static_cast<std::uint64_t>(std::min(count, static_cast<double>(room)));
+      room -= copies;
+      add_copies(*index, copies, place);
+      if (object.weight > static_cast<double>(rate_) / 2) {
+        filler_ = event.size;
+      }
+    }
     if (event.kind == Kind::kRealloc && event.size > object.largest && header_.sample_growth) {
       grow(object, block_.items[i]);
     }
-    const double place = static_cast<double>(i) + 1;
     for (const std::uint32_t number : object.copies) {
       Copy& copy = copies_[number];
       ++copy.steps;
@@ -61,93 +79,6 @@ void SampleExpander::add_tokens() {
           .tokens.push_back({std::clamp(place + static_cast<double>(copy.offset), 0.0, last), number});
     }
   }
-}
-
-// Creates the copies of the objects that are allocated in the block.
-void SampleExpander::add_copies() {
-  std::uint64_t room = block_.before_window
-                           ? kMaxCopiesBeforeWindow
-                           : kMaxCopies + kMaxCopiesPerTick * (block_.slots.size() + block_.items.size());
-  std::int64_t ahead = ahead_of_ticks_;
-  auto slot = block_.slots.begin();
-  for (std::size_t begin = 0; begin < block_.items.size();) {
-    std::size_t end = begin;
-    for (std::uint64_t ticks = 0; end < block_.items.size() && ticks < kTicksPerAdjustment; ++end) {
-      ticks += is_tick(block_.items[end].event.kind) ? 1 : 0;
-    }
-    std::uint64_t slot_ticks = 0;
-    const bool last = end == block_.items.size();
-    for (; slot != block_.slots.end() && (last || slot->place < static_cast<double>(end)); ++slot) {
-      slot_ticks += slot->ticks;
-    }
-    ahead = add_copies(begin, end, slot_ticks, ahead, room);
-    begin = end;
-  }
-  places_.choose(static_cast<double>(block_.items.size()) + 1, [this](std::uint32_t copy, double offset) {
-    copies_[copy].offset = static_cast<float>(offset);
-  });
-}
-
-// Creates the copies of the objects that are allocated in the items [begin, end) of the block.
-//
-// slot_ticks  ticks meanwhile that are not of sampled objects
-// ahead       ticks that are made for the items before, more than the program's; returns those after
-// room        the copies that may still be made for the block
-std::int64_t SampleExpander::add_copies(std::size_t begin, std::size_t end, std::uint64_t slot_ticks,
-                                        std::int64_t ahead, std::uint64_t& room) {
-  const auto weight_of = [this](std::uint64_t object) {
-    const std::uint32_t* const index = numbers_.find(object);
-    return index == nullptr ? 0 : sampled_[*index].weight;
-  };
-  const std::span<const SampleItem> items(block_.items.data() + begin, end - begin);
-  const double change = block_.before_window ? 0 : adjustment(items, slot_ticks, ahead, weight_of);
-  double resizes = 0;
-  ahead -= static_cast<std::int64_t>(slot_ticks);
-  for (std::size_t i = begin; i < end; ++i) {
-    const Event& event = block_.items[i].event;
-    const std::uint32_t* const index = is_tick(event.kind) ? numbers_.find(event.object) : nullptr;
-    if (index == nullptr) {
-      continue;
-    }
-    Sampled& object = sampled_[*index];
-    if (!is_allocation(event.kind)) {
-      resizes += object.weight - 1;
-      continue;
-    }
-    rounding_ += copies_of(object.weight, change);
-    const double count = std::floor(rounding_);
-    rounding_ -= count;
-    const auto copies = static_cast<std::uint64_t>(std::min(count, static_cast<double>(room)));
-    room -= copies;
-    ahead += static_cast<std::int64_t>(copies);
-    const std::uint64_t kind = SamplePlaces::kind_of(event.size, event.thread);
-    const double lifetime = lifetime_of(object, i);
-    for (std::uint64_t k = 0; k < copies; ++k) {
-      Copy copy;
-      copy.sampled = *index;
-      copy.thread = object.allocation.thread;
-      copy.place = static_cast<std::uint32_t>(object.copies.size());
-      object.copies.push_back(copies_.add(copy));
-      places_.add(object.copies.back(), kind, static_cast<double>(i) + 1, lifetime);
-    }
-    if (object.weight > static_cast<double>(rate_) / 2) {
-      filler_ = event.size;
-    }
-  }
-  // Resizes take the ticks that are left. Then objects that are freed at once do, up to a bound.
-  ahead += std::clamp(std::llround(resizes), 0LL, std::max<long long>(0, -ahead));
-  return std::max(ahead, -kMaxBehind * static_cast<std::int64_t>(rate_));
-}
-
-// Returns the items from the allocation of an object, item `index` of the block, to its free, or to
-// the last one that has been read if it is not freed up to there.
-double SampleExpander::lifetime_of(const Sampled& object, std::size_t index) const {
-  const ScheduledFree& end = object.scheduled_free;
-  if (end.how == ScheduledFree::How::kOwnTicks || end.how == ScheduledFree::How::kAllTicks) {
-    return SamplePlaces::kBrief;
-  }
-  const std::uint64_t until = end.how == ScheduledFree::How::kUnknown ? items_read_ : end.item;
-  return static_cast<double>(until - block_.first_item - index);
 }
 
 // Notes that an object grows. It has a smaller weight then, because other objects that grow like it
@@ -169,6 +100,20 @@ void SampleExpander::grow(Sampled& object, const SampleItem& item) {
       scheduled_frees_.add({item.moment(), copy.deadline, number});
       unlist(copy);
     }
+  }
+}
+
+void SampleExpander::add_copies(std::uint32_t index, std::uint64_t count, double place) {
+  Sampled& object = sampled_[index];
+  const double last = static_cast<double>(block_.items.size()) + 1;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Copy copy;
+    copy.sampled = index;
+    copy.thread = object.allocation.thread;
+    const double at = std::clamp(place + kMix * (2 * uniform() - 1), 0.0, last);
+    copy.offset = static_cast<float>(at - place);
+    copy.place = static_cast<std::uint32_t>(object.copies.size());
+    object.copies.push_back(copies_.add(copy));
   }
 }
 
@@ -304,7 +249,7 @@ void SampleExpander::run_token(const Token& token, std::uint32_t number, std::ui
   const std::uint32_t thread = running(number, number);
   copy.steps -= (copy.steps + copy.tokens - 1) / copy.tokens;
   --copy.tokens;
-  const std::uint64_t size = object.sizes[copy.last_step - copy.steps];
+  const std::uint64_t size = copy.size = object.sizes[copy.last_step - copy.steps];
   threads_[thread].ticks += block_.before_window ? 0 : 1;
   if (copy.allocated) {
     put({.kind = Kind::kRealloc, .object = copy.output, .size = size}, thread, time);

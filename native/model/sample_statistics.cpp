@@ -49,10 +49,7 @@ class Rounding {
 class SampleCounter {
  public:
   SampleCounter(trace::EventSource& sample, Statistics& statistics)
-      : sample_(sample),
-        statistics_(statistics),
-        reader_(sample, kTicksPerAdjustment, kSlots),
-        rate_(sample.header().sample) {}
+      : sample_(sample), statistics_(statistics), reader_(sample, kSlots), rate_(sample.header().sample) {}
 
   void run();
 
@@ -147,11 +144,10 @@ void SampleCounter::note(const SampleBlock& block) {
     }
   }
   const std::int64_t ahead = ahead_ + static_cast<std::int64_t>(block.slot_ticks);
-  const auto weight_of = [this](std::uint64_t number) {
+  adjustment_ = adjustment(block, ahead, [this](std::uint64_t number) {
     const Object* const object = objects_.find(number);
     return object == nullptr ? 0 : object->weight;
-  };
-  adjustment_ = block.before_window ? 0 : adjustment(block.items, block.slot_ticks, ahead, weight_of);
+  });
   double births = 0;
   double resizes = 0;
   for (const SampleItem& item : block.items) {

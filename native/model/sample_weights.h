@@ -4,17 +4,13 @@
 
 #include <cmath>
 #include <cstdint>
-#include <span>
 
 #include "sample_block.h"
 
 namespace heapwright::model {
 
-// The weights of so many sampled ticks in a row are adjusted to the ticks that the program made
-// meanwhile. Over fewer ticks, the number of sampled ones varies more.
-inline constexpr std::uint64_t kTicksPerAdjustment = 64;
-// They are not adjusted if reallocs have a larger share of the ticks: whether a sample has an object
-// that is resized very often says little about the other ticks.
+// The weights of a block are adjusted to its ticks unless reallocs have a larger share of them:
+// whether a sample has an object that is resized very often says little about the other ticks.
 inline constexpr double kMaxResizes = 0.2;
 // They are not adjusted either if the ticks are further off, in standard errors.
 inline constexpr double kMaxErrors = 4;
@@ -22,21 +18,19 @@ inline constexpr double kMaxErrors = 4;
 // spare when a block has more allocations and resizes than ticks.
 inline constexpr std::int64_t kMaxBehind = 16;
 
-// Returns λ: the weights w of some items become w (1 + λ (w - 1)), so that they add up to the ticks
-// meanwhile. Of all linear changes this one changes least the weights that are known best.
+// Returns λ: the weights w of the block become w (1 + λ (w - 1)), so that they add up to its ticks.
+// Of all linear changes this one changes least the weights that are known best.
 //
-// items       the items, after the beginning of the window if the sample has one
-// slot_ticks  ticks meanwhile that are not of sampled objects
-// ahead       the ticks that were made for the items before, more than theirs
-// weight_of   returns the weight of an object of the sample; 0 if it is not known
+// block      the block
+// ahead      the ticks that were made for the blocks before, more than theirs
+// weight_of  returns the weight of an object of the sample; 0 if it is not known
 template <typename WeightOf>
-double adjustment(std::span<const SampleItem> items, std::uint64_t slot_ticks, std::int64_t ahead,
-                  const WeightOf& weight_of) {
-  double ticks = static_cast<double>(slot_ticks) - static_cast<double>(ahead);
+double adjustment(const SampleBlock& block, std::int64_t ahead, const WeightOf& weight_of) {
+  double ticks = static_cast<double>(block.slot_ticks) - static_cast<double>(ahead);
   double resizes = 0;
   double sum = 0;
   double variance = 0;
-  for (const SampleItem& item : items) {
+  for (const SampleItem& item : block.items) {
     const double weight = is_tick(item.event.kind) ? weight_of(item.event.object) : 0;
     if (weight == 0) {
       continue;
@@ -50,7 +44,7 @@ double adjustment(std::span<const SampleItem> items, std::uint64_t slot_ticks, s
     }
   }
   const double off = ticks - resizes - sum;
-  if (variance <= 0 || resizes > kMaxResizes * (sum + resizes) ||
+  if (block.before_window || variance <= 0 || resizes > kMaxResizes * (sum + resizes) ||
       std::abs(off) > kMaxErrors * std::sqrt(variance)) {
     return 0;
   }

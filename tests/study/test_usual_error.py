@@ -24,6 +24,7 @@ from heapwright.study.usual_error import (
     UsualError,
     error_sentence,
     half_width,
+    memory_sentence,
     misfit_sentence,
     prediction_interval,
     time_sentence,
@@ -133,3 +134,10 @@ def test_a_sample_thinner_than_those_that_were_measured_is_named() -> None:
         recordings.inputs["sample"] = dataclasses.replace(recordings.inputs["sample"], rate=rate)
         named = "of 1 in 1,024 expect larger errors (record --max-cost 0" in error_sentence(recordings)
         assert named == (rate > MEASURED_RATE)
+
+
+@pytest.mark.parametrize(("live", "said"), [(25_400, True), (2 << 20, False)])
+def test_a_recording_with_little_memory_is_said(live: int, said: bool) -> None:
+    recording = Recording("/t.hwt", "complete", 0, 1, 100, live, "glibc 2.36", peak_resident_bytes=8 << 20)
+    found = memory_sentence(Recordings({"t.hwt": recording}))
+    assert ("t.hwt: the program has at most 24.8 KiB allocated at once." in found) == said

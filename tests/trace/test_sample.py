@@ -186,11 +186,10 @@ PARTS = [24 << part for part in range(6)]  # sizes of a message's parts
 
 
 def freeing(messages: int, survives: Callable[[int], bool]) -> str:
-    """A program that allocates messages of some parts, and then frees all but some, whose parts are a byte larger."""
+    """A program that allocates messages of some parts, and then frees all but some."""
     lines = []
     for message in range(messages):
-        size = int(survives(message))
-        lines += [f"{message * 1024} 0 malloc {len(PARTS) * message + i} {part + size}" for i, part in enumerate(PARTS)]
+        lines += [f"{message * 1024} 0 malloc {len(PARTS) * message + i} {part}" for i, part in enumerate(PARTS)]
     for message in range(messages):
         if not survives(message):
             at = (messages + message) * 1024
@@ -200,11 +199,12 @@ def freeing(messages: int, survives: Callable[[int], bool]) -> str:
 
 def freed_windows(path: Path, window: int = 256) -> float:
     """The share of runs of consecutive allocations of a size in which no object survives: about that of free pages."""
+    lines = lines_of(path)
+    freed = {line[3] for line in lines if line[2] == "free"}
     found = []
     for part in PARTS:
-        sizes = (str(part), str(part + 1))
-        born = [line[4] == sizes[1] for line in lines_of(path) if line[2] == "malloc" and line[4] in sizes]
-        found += [not any(born[i : i + window]) for i in range(0, len(born) - window + 1, window)]
+        survives = [line[3] not in freed for line in lines if line[2] == "malloc" and line[4] == str(part)]
+        found += [not any(survives[i : i + window]) for i in range(0, len(survives) - window + 1, window)]
     return sum(found) / len(found)
 
 
@@ -220,6 +220,21 @@ def test_objects_that_are_freed_together_are_so_in_a_completed_sample(tmp_path: 
     whole = parse(tmp_path, freeing(30_000, lambda i: i // 5000 % 2 == 0))
     assert 0.4 < freed_windows(whole) < 0.55
     assert 0.3 < freed_windows(completed(drawn(whole, 64))) < 0.55
+
+
+def test_sized_frees_of_a_completed_sample_name_the_size_of_the_block(tmp_path: Path) -> None:
+    """Some mallocs trust the size."""
+    rng = random.Random(3)
+    sizes = [rng.randrange(64, 76) for _ in range(20_000)]
+    text = "".join(f"{i * 1024} 0 malloc {i} {size}\n" for i, size in enumerate(sizes))
+    text += "".join(f"{(20_000 + i) * 1024} 0 free_sized {i} {size}\n" for i, size in enumerate(sizes))
+    allocated: dict[str, str] = {}
+    for _, _, kind, *rest in lines_of(completed(drawn(parse(tmp_path, text), 64))):
+        if kind == "malloc":
+            allocated[rest[0]] = rest[1]
+        elif kind == "free_sized":
+            assert allocated[rest[0]] == rest[1]
+    assert len(set(allocated.values())) > 5
 
 
 def test_live_bytes_agree_within_standard_errors(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -22,11 +23,23 @@ def said_by(folder: Path, *command: str) -> str:
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stderr
 
 
-@pytest.mark.parametrize("start", ["env -i sleep 0.3", "env -i A=B sleep 0.3", "env -u HEAPWRIGHT_RECORD sleep 0.3"])
+@pytest.mark.parametrize(
+    "start",
+    ["env -i sleep 0.3", "env -i A=B sleep 0.3", "env -u HEAPWRIGHT_RECORD sleep 0.3", "env -u LD_PRELOAD sleep 0.3"],
+)
 def test_a_program_with_a_cleared_environment_is_named(start: str, tmp_path: Path) -> None:
     said = said_by(tmp_path, *start.split())
-    assert "warning: nothing is recorded of /usr/bin/sleep (1 process): it was started without the environment" in said
+    assert "warning: nothing is recorded of /usr/bin/sleep (1 process), started without the environment" in said
     assert said.count("\n") == 1
+
+
+def test_a_program_with_a_name_that_is_no_text_is_named(tmp_path: Path) -> None:
+    program = os.fsencode(tmp_path) + b"/sl\xe4ep"
+    shutil.copy("/usr/bin/sleep", program)
+    words: list[str | bytes | Path] = [HEAPWRIGHT, "record", "-q", "-o", "t.hwt", "--", "env", "-i", program, "0.3"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    assert b"ep (1 process), started without" in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_each_program_is_named_once_with_its_number(tmp_path: Path) -> None:

@@ -185,12 +185,12 @@ def memory_sentence(recordings: Recordings) -> str:
     """Returns sentences about recordings with little memory, or without the whole memory of the program, if any."""
     show = METRICS["peak_rss_bytes"].show
     small = [
-        f"{name} holds at most {show(r.peak_live_bytes)} at once, so no malloc can change much"
+        f"{name}: the program has at most {show(r.peak_live_bytes)} allocated at once"
         for name, r in recordings.inputs.items()
         if r.peak_live_bytes < _LITTLE_BYTES
     ]
     little = (
-        f"{'; '.join(small)}: if the program has much memory, another process or an allocator of its own holds it."
+        f"{'; '.join(small)}. Other processes, malloc's caches, or memory outside malloc have the rest."
         if small
         else ""
     )

@@ -14,7 +14,6 @@ import signal
 import struct
 import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def noting_ends(folder: Path) -> Iterator[None]:
         for raw in raw_files_in(folder):
             if raw.name in closed or _running_process(raw):
                 _write_end(raw, closed.get(raw.name, now))
-        warn_of_unrecorded(Counter(program for program in unrecorded.values() if program))
+        warn_of_unrecorded({folder / name: program for name, program in unrecorded.items()})
 
 
 @contextlib.contextmanager
@@ -136,12 +135,11 @@ def _note(watch: int, stop: int, folder: Path, closed: dict[str, int], unrecorde
     stopping = False
     while not stopping:
         stopping = any(ready == stop for ready, _ in waiting.poll())
-        now = time.monotonic_ns()
         with contextlib.suppress(BlockingIOError):
             while events := os.read(watch, _BUFFER):
-                for name in _names(events):
-                    closed[name] = now
-                    unrecorded[name] = program_without_recorder(folder / name)
+                names = dict.fromkeys(_names(events), time.monotonic_ns())
+                closed.update(names)
+                unrecorded.update({name: program_without_recorder(folder / name) for name in names})
 
 
 def _names(events: bytes) -> Iterator[str]:

@@ -1,15 +1,16 @@
-"""Finds programs that replace a recorded one by exec without the recorder, because their environment was cleared.
+"""Finds programs that replace a recorded one by exec without the recorder.
 
-`env -i`, sudo and services such as dovecot start programs with an environment of their own. The recorder is loaded by
-environment variables, so such a program is not recorded, although its parent is.
+Environment variables load the recorder. `env -i`, sudo and the services of dovecot give a program an environment of its
+own. Such a program is not recorded, although the one that it replaces was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
-import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from heapwright.terminal_text import counted, warn
@@ -17,67 +18,75 @@ from heapwright.terminal_text import counted, warn
 # native/raw_format/format.h: FileHeader::pid, process_start.
 _PID, _PROCESS_START = 24, 34888
 _NUMBER = struct.Struct("<Q")
-_START_TICKS = 19  # field of /proc/PID/stat behind the name: when the process started, in clock ticks (proc(5))
-_SETTLING_S = 0.02  # exec closes the old program's files shortly before the new one has its environment
+_START_TICKS = 18  # field of /proc/PID/stat behind the state: when the process started, in clock ticks (proc(5))
+_RECORDER = b"libheapwright-"  # in LD_PRELOAD
 _MOST_NAMES = 3
 
 
 def program_without_recorder(raw: Path) -> str:
-    """Returns the path of the program that has replaced that of a raw file without the recorder; empty if none has.
+    """Returns the program that has replaced that of a raw file without the recorder; empty if none has.
 
-    Called when the raw file was closed: its process has ended, or has called exec. The answer is also empty if the
-    process belongs to another user, or ended meanwhile.
+    Called when the raw file was closed: its process has ended, or has called exec. Then the new environment can be
+    read, because the kernel closes the files of the old program after it.
 
     Args:
         raw: a raw file of a process that ran on this machine.
+
+    Returns:
+        The program's path, or its name if the process belongs to another user.
     """
-    process = _process_of(raw)
-    if process is None:
+    found = _name_of(raw)
+    if found is None:
         return ""
-    folder = os.fsencode(raw.parent.resolve())
+    pid, name = found
+    process = Path(f"/proc/{pid}")
     try:
         if not (process / "maps").read_bytes():  # it is ending
             return ""
         environment = (process / "environ").read_bytes()
-        if not environment:
-            time.sleep(_SETTLING_S)
-            environment = (process / "environ").read_bytes()
-        if folder in environment or _process_of(raw) is None:
-            return ""
-        return str((process / "exe").readlink())
-    except OSError:  # it has ended, or belongs to another user
+        recorded = os.fsencode(raw.parent.resolve()) in environment and _RECORDER in environment
+        return "" if recorded or _name_of(raw) is None else str((process / "exe").readlink())
+    except PermissionError:
+        return name
+    except OSError:  # it has ended
         return ""
 
 
-def warn_of_unrecorded(programs: Counter[str]) -> None:
+def warn_of_unrecorded(programs: Mapping[Path, str]) -> None:
     """Warns of programs that started without the recorder.
 
     Args:
-        programs: how many processes ran each program, by path.
+        programs: the program that replaced that of each raw file. It counts if its process has no later raw file.
     """
-    named = [f"{name} ({counted(count, 'process', 'processes')})" for name, count in programs.most_common(_MOST_NAMES)]
-    if len(programs) > _MOST_NAMES:
-        named.append(counted(len(programs) - _MOST_NAMES, "other program"))
+    found = Counter(program for raw, program in programs.items() if program and not _recorded_later(raw))
+    named = [f"{name} ({counted(count, 'process', 'processes')})" for name, count in found.most_common(_MOST_NAMES)]
+    if len(found) > _MOST_NAMES:
+        named.append(counted(len(found) - _MOST_NAMES, "other program"))
     if named:
         warn(
-            f"nothing is recorded of {', '.join(named)}: it was started without the environment variables that load"
-            " the recorder; let its parent pass LD_PRELOAD and the variables HEAPWRIGHT_… on, or record the program"
+            f"nothing is recorded of {', '.join(named)}, started without the environment variables that load the"
+            " recorder, or as another user: let the parent pass LD_PRELOAD and HEAPWRIGHT_… on, or record the program"
             " itself"
         )
 
 
-def _process_of(raw: Path) -> Path | None:
-    """Returns the folder in /proc of the process that began a raw file, or None if it has ended.
+def _recorded_later(raw: Path) -> bool:
+    """Whether the process of a raw file, PID-K.raw, has a later one."""
+    pid, _, number = raw.stem.partition("-")
+    others = (other.stem.partition("-")[2] for other in raw.parent.glob(f"{pid}-*.raw"))
+    return any(other.isdecimal() and int(other) > int(number) for other in others)
+
+
+def _name_of(raw: Path) -> tuple[int, str] | None:
+    """Returns id and name of the process that began a raw file, or None if it has ended.
 
     Another process may have its id: ids are used again, and a container has ids of its own.
     """
-    try:
-        with raw.open("rb") as file:
-            start = file.read(_PROCESS_START + _NUMBER.size)
+    with contextlib.suppress(OSError, ValueError, struct.error, IndexError), raw.open("rb") as file:
+        start = file.read(_PROCESS_START + _NUMBER.size)
         (pid,), (began,) = (_NUMBER.unpack_from(start, at) for at in (_PID, _PROCESS_START))
-        process = Path(f"/proc/{pid}")
-        state, *fields = (process / "stat").read_text().rpartition(")")[2].split()
-    except (OSError, struct.error):
-        return None
-    same = began != 0 and int(fields[_START_TICKS - 1]) == began
-    return process if same and state not in "ZX" else None
+        head, _, rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")
+        state, *fields = rest.split()
+        if began != 0 and int(fields[_START_TICKS]) == began and state not in (b"Z", b"X"):
+            return pid, os.fsdecode(head.partition(b"(")[2])
+    return None

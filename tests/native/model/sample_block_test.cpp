@@ -19,7 +19,7 @@ TEST(SampleBlock, TicksThatABlockHasNoRoomForComeInTheNextBlocks) {
                               {.kind = Kind::kTicks, .thread = 1, .value = 6},
                               {.kind = Kind::kFree, .thread = 1, .object = 0}},
                              header);
-  SampleBlockReader reader(source, 64);
+  SampleBlockReader reader(source);
   std::uint64_t slots = 0;
   std::vector<SampleItem> items;
   for (SampleBlock block; reader.read(block);) {
