@@ -42,6 +42,8 @@ class SampleExpander : public trace::EventSource {
   // sample  the trace; a complete one comes out as it is
   // seed    of the copies
   SampleExpander(std::unique_ptr<trace::EventSource> sample, std::uint64_t seed);
+  SampleExpander(const SampleExpander&) = delete;  // exchange_ refers to other members
+  SampleExpander& operator=(const SampleExpander&) = delete;
 
   const trace::Header& header() const override { return header_; }
   trace::Loss loss() const override { return sample_->loss(); }
