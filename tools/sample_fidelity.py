@@ -4,7 +4,8 @@
 Runs servers under a load with pauses, and other programs, under every allocator, and records each of them
 completely under glibc's malloc. Then draws samples of the recording, and replays under every allocator the
 recording, each sample (which the replay expands) and a model fitted to the first sample. It compares peak, mean and
-idle resident memory. Idle memory is that at the end of the longest pause; a program without a pause has none.
+idle resident memory. Idle memory is that at the end of the longest time without an event, of servers whose load has a
+pause.
 
 The error of a stand-in is relative to the replay of the whole recording. The prediction for the program itself is
 stand-in + base, where base is the program less the replay of the recording, both under glibc's malloc
@@ -43,26 +44,25 @@ OTHERS = ("perl", "xmllint", "python3-malloc", "sqlite3", "z3", "cc1plus")
 # measures only these.
 HELD_OUT = ("python3-threads", "gawk", "jq")
 MEMORY = {"peak": "peak RSS", "mean": "mean RSS", "idle": "idle RSS"}
-PAUSE_S = 0.5  # no event for this long is a pause
 
 
-def memory_of(replayed: ReplayRun) -> dict[str, float]:
-    """Peak, mean and, if there was a pause, idle memory of a replay, without the replayer's own tables."""
+def memory_of(replayed: ReplayRun, pauses: bool) -> dict[str, float]:
+    """Peak, mean and, of a program that pauses, idle memory of a replay, without the replayer's own tables."""
     if replayed.failure or replayed.report is None:
         raise SystemExit(replayed.failure)
     found, readings = replayed.metrics(), replayed.report.readings
     pause = max(readings, key=lambda r: r.recorded_ns)
     memory = {"peak": found["peak_rss_bytes"] or 0.0, "mean": found["mean_rss_bytes"] or 0.0}
-    if pause.recorded_ns >= PAUSE_S * 1e9:
+    if pauses:
         memory["idle"] = float(pause.resident_bytes - replayed.report.own_rss_bytes)
     return memory
 
 
-def replays(trace: Path, allocators: list[str]) -> dict[str, dict[str, float]]:
-    """Replays a trace once under each allocator, and returns its memory."""
+def replays(trace: Path, allocators: list[str], pauses: bool) -> dict[str, dict[str, float]]:
+    """Replays a trace once under each allocator, and returns its memory. See `memory_of`."""
     with make_ready(trace) as ready:
         return {
-            a: memory_of(replay_once(ready, MeterOptions(), environment(get_allocator(a), {}, os.environ)))
+            a: memory_of(replay_once(ready, MeterOptions(), environment(get_allocator(a), {}, os.environ)), pauses)
             for a in allocators
         }
 
@@ -94,7 +94,7 @@ def study(program: fidelity.Program, args: argparse.Namespace, allocators: list[
     for name, path in traces.items():
         info, _ = read_info(path)
         found["live"][name], found["events"][name] = info.peak_live_bytes, info.events
-        found["replays"][name] = replays(path, allocators)
+        found["replays"][name] = replays(path, allocators, program.name in sample_servers.LOADS)
     found["bytes"] = {name: path.stat().st_size for name, path in traces.items()}
     info, _ = read_info(traces["sample 0"])
     found["error"] = info.sample.peak_share if info.sample else None
@@ -118,7 +118,7 @@ def errors(result: dict[str, Any], name: str, metric: str) -> dict[str, float]:
     """
     whole = result["replays"]["trace"]
     played = result["replays"][name]
-    return {a: played[a][metric] / whole[a][metric] - 1 for a in whole if metric in played[a] and metric in whole[a]}
+    return {a: played[a][metric] / whole[a][metric] - 1 for a in whole if metric in whole[a]}
 
 
 def program_errors(result: dict[str, Any], name: str, metric: str) -> dict[str, float]:
@@ -132,7 +132,7 @@ def program_errors(result: dict[str, Any], name: str, metric: str) -> dict[str, 
     own, played = result["program"], result["replays"]
     if "glibc" not in own:
         return {}
-    if metric not in played["trace"]["glibc"] or metric not in played[name]["glibc"]:
+    if metric not in played["trace"]["glibc"]:
         return {}
     base = own["glibc"][metric] - played["trace"]["glibc"][metric]
     return {a: (played[name][a][metric] + base) / own[a][metric] - 1 for a in own if a != "glibc"}
