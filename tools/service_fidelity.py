@@ -154,7 +154,7 @@ def replayed(ready: ReadyTrace, config: str, loaded: bool) -> dict[str, float]:
     if ready.linked_malloc and name != "jemalloc":
         env["LD_PRELOAD"] = f"{allocator.preload or allocator.path}:{ready.linked_malloc}"
     done = replay_once(ready, MeterOptions(), env)
-    found = sample_fidelity.memory_of(done)
+    found = sample_fidelity.memory_of(done, loaded)
     if loaded or done.report is None:
         return found
     left = BEFORE_END_S * 1e9

@@ -35,7 +35,7 @@ def test_a_program_with_a_cleared_environment_is_named(start: str, tmp_path: Pat
 
 def test_a_program_with_a_name_that_is_no_text_is_named(tmp_path: Path) -> None:
     program = os.fsencode(tmp_path) + b"/sl\xe4ep"
-    shutil.copy("/usr/bin/sleep", program)
+    shutil.copy(b"/usr/bin/sleep", program)
     words: list[str | bytes | Path] = [HEAPWRIGHT, "record", "-q", "-o", "t.hwt", "--", "env", "-i", program, "0.3"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=True, timeout=60)
     assert b"ep (1 process), started without" in done.stderr
