@@ -68,7 +68,7 @@ struct Sampled {
   std::uint64_t steps = 0;           // of these, in the block under way
   std::vector<std::uint32_t> copies;
   ScheduledFree scheduled_free;
-  bool exchanged = false;  // its copies have been, with those of its neighbours
+  bool offered = false;  // its copies have taken part in an exchange (sample_exchange.h)
 };
 
 struct Copy {

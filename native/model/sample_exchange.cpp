@@ -16,25 +16,29 @@ constexpr int kTries = 4;
 
 // Of larger objects the touched bytes are known, which are not those of another object.
 constexpr std::uint64_t kTooLarge = 64 << 10;
+// Sizes of copies that may be exchanged are within a quarter of a doubling.
+int quarter_of(std::uint64_t size) {
+  return size < 16 ? 0 : static_cast<int>(4 * std::log2(static_cast<double>(size)));
+}
+
 // Kinds of which no object is left are forgotten if there are so many, or twice those of the last time.
 constexpr std::size_t kManyKinds = 4096;
 
 }  // namespace
 
-// Objects of a kind have similar sizes, within a quarter of a doubling, one thread, and calls that
-// can stand for each other.
-SampleExchange::Kind SampleExchange::kind_of(const trace::Event& allocation) {
-  const int quarters = allocation.size < 16 ? 0 : static_cast<int>(4 * std::log2(allocation.size));
-  return {quarters, allocation.thread, static_cast<int>(allocation.kind), allocation.alignment};
+// Objects of a kind have similar sizes at their allocation, one thread, and the same call.
+SampleExchange::CopyKind SampleExchange::kind_of(const trace::Event& allocation) {
+  return {quarter_of(allocation.size), allocation.thread, static_cast<int>(allocation.kind),
+          allocation.alignment};
 }
 
 void SampleExchange::add_block(const std::vector<std::uint32_t>& objects) {
   for (const std::uint32_t index : objects) {
     Sampled& object = sampled_[index];
-    if (object.exchanged || !takes_part(index)) {
+    if (object.offered || !takes_part(index)) {
       continue;
     }
-    object.exchanged = true;
+    object.offered = true;
     std::vector<Member>& last = last_[kind_of(object.allocation)];
     drop_ended(last);
     // The other half is for later objects.
@@ -63,21 +67,22 @@ void SampleExchange::drop_ended(std::vector<Member>& members) const {
   });
 }
 
-// Returns whether an object is small and has copies, and no free of it has been read.
+// Returns whether an object has copies, and no free of it has been read.
 bool SampleExchange::takes_part(std::uint32_t index) const {
   const Sampled& object = sampled_[index];
-  return object.allocation.size < kTooLarge && !object.copies.empty() &&
-         object.scheduled_free.how == ScheduledFree::How::kUnknown;
+  return !object.copies.empty() && object.scheduled_free.how == ScheduledFree::How::kUnknown;
 }
 
-// Exchanges the objects of two copies, unless one has been exchanged or has something to do.
+// Exchanges the objects of two copies. Returns false, and does nothing, if one has been exchanged or
+// has something to do, or if resizes have made their sizes different or large.
 bool SampleExchange::swap(std::uint32_t one, std::uint32_t two) {
   Copy& a = copies_[one];
   Copy& b = copies_[two];
   const auto stays = [](const Copy& copy) {
     return copy.exchanged || !copy.allocated || copy.steps > 0 || copy.deadline != 0;
   };
-  if (stays(a) || stays(b)) {
+  if (stays(a) || stays(b) || quarter_of(a.size) != quarter_of(b.size) ||
+      std::max(a.size, b.size) >= kTooLarge) {
     return false;
   }
   std::swap(sampled_[a.sampled].copies[a.place], sampled_[b.sampled].copies[b.place]);

@@ -1,4 +1,4 @@
-// Mixes the copies of neighbouring objects of a sample (sample_expander.h).
+// Exchanges copies between neighbouring objects of a sample (sample_expander.h).
 //
 // A sample shows when its objects are allocated and freed, but not their neighbours. Which pages
 // become free when some objects are freed and others stay depends on where their copies lie:
@@ -12,8 +12,8 @@
 //   allocated         aaaa bbbb cccc        four copies of each object A, B, C
 //   after exchanges   abac bcba cbca        in the same places: the object that each belongs to
 //
-// Numbers of copies do not change: each object has as many as before. docs/design-notes/replays.md
-// has the measurements.
+// Each object has as many copies as before. A copy keeps its size until it is resized, so live bytes
+// may differ by the width of a kind. docs/design-notes/replays.md has the measurements.
 #pragma once
 
 #include <cstddef>
@@ -44,9 +44,9 @@ class SampleExchange {
     std::uint64_t output = 0;  // tells whether the index is still of the same object
   };
 
-  using Kind = std::tuple<int, std::uint32_t, int, std::uint64_t>;
+  using CopyKind = std::tuple<int, std::uint32_t, int, std::uint64_t>;
 
-  static Kind kind_of(const trace::Event& allocation);
+  static CopyKind kind_of(const trace::Event& allocation);
   void drop_ended(std::vector<Member>& members) const;
   bool takes_part(std::uint32_t index) const;
   bool swap(std::uint32_t one, std::uint32_t two);
@@ -55,8 +55,8 @@ class SampleExchange {
   Pool<Sampled>& sampled_;
   Pool<Copy>& copies_;
   std::mt19937_64& bits_;
-  std::map<Kind, std::vector<Member>> last_;  // objects of each kind
-  std::size_t kinds_ = 0;                     // a larger number of kinds is looked through
+  std::map<CopyKind, std::vector<Member>> last_;  // objects of each kind
+  std::size_t kinds_ = 0;                         // a larger number of kinds is looked through
 };
 
 }  // namespace heapwright::model

@@ -289,7 +289,8 @@ void SampleExpander::free_copy(std::uint32_t index, std::uint32_t thread, std::u
     return;
   }
   // A free with a size must name that of the copy, not that of the object that it has now.
-  const std::uint64_t size = copy.exchanged && copy.free_size != 0 ? copy.size : copy.free_size;
+  const bool own_size = copy.exchanged && copy.free_kind == Kind::kFreeSized;
+  const std::uint64_t size = own_size ? copy.size : copy.free_size;
   put({.kind = copy.free_kind, .object = copy.output, .size = size, .touched = copy.touched},
       running(copy.freer, thread), time);
   unlist(copy);

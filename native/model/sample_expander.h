@@ -12,6 +12,7 @@
 //      gets a small object that is freed at once.
 //   3. Copies of neighbouring objects exchange their objects (sample_exchange.h).
 //   4. A copy is freed
+//      - when its object is, if it was allocated for another one;
 //      - as many ticks of its thread after its allocation as the object, if these are few;
 //      - otherwise when the object is, but spread over half the distance to the nearest other free
 //        of a long-lived object in the sample. So a burst of frees stays a burst.

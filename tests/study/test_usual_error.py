@@ -140,4 +140,4 @@ def test_a_sample_thinner_than_those_that_were_measured_is_named() -> None:
 def test_a_recording_with_little_memory_is_said(live: int, said: bool) -> None:
     recording = Recording("/t.hwt", "complete", 0, 1, 100, live, "glibc 2.36", peak_resident_bytes=8 << 20)
     found = memory_sentence(Recordings({"t.hwt": recording}))
-    assert ("t.hwt: the program has at most 24.8 KiB allocated at once." in found) == said
+    assert ("t.hwt: the recorded process has about 24.8 KiB allocated at its peak, so" in found) == said

@@ -225,7 +225,7 @@ def test_objects_that_are_freed_together_are_so_in_a_completed_sample(tmp_path: 
 def test_sized_frees_of_a_completed_sample_name_the_size_of_the_block(tmp_path: Path) -> None:
     """Some mallocs trust the size."""
     rng = random.Random(3)
-    sizes = [rng.randrange(64, 76) for _ in range(20_000)]
+    sizes = [rng.choice((0, 8, 12, *range(64, 76))) for _ in range(20_000)]
     text = "".join(f"{i * 1024} 0 malloc {i} {size}\n" for i, size in enumerate(sizes))
     text += "".join(f"{(20_000 + i) * 1024} 0 free_sized {i} {size}\n" for i, size in enumerate(sizes))
     allocated: dict[str, str] = {}
@@ -235,6 +235,23 @@ def test_sized_frees_of_a_completed_sample_name_the_size_of_the_block(tmp_path: 
         elif kind == "free_sized":
             assert allocated[rest[0]] == rest[1]
     assert len(set(allocated.values())) > 5
+
+
+def test_buffers_that_grow_do_not_become_those_that_stay(tmp_path: Path) -> None:
+    """Each time an entry that stays, and a buffer of the same size that grows and is freed later."""
+    lines = []
+    for i in range(20_000):
+        lines += [f"{i * 1024} 0 malloc {2 * i} 64", f"{i * 1024} 0 malloc {2 * i + 1} 64"]
+        if i >= 200:
+            lines.append(f"{i * 1024} 0 realloc {2 * (i - 200) + 1} 900")
+        if i >= 5000:
+            lines.append(f"{i * 1024} 0 free {2 * (i - 5000) + 1}")
+    whole = parse(tmp_path, "".join(f"{line}\n" for line in lines))
+    times = [i * 1024 for i in (10_000, 15_000, 19_999)]
+    truth = live_at(lines_of(whole), times)
+    runs = [live_at(lines_of(completed(drawn(whole, 16, seed), seed)), times) for seed in range(4)]
+    for at, expected in enumerate(truth):
+        assert abs(statistics.mean(run[at] for run in runs) - expected) < 0.1 * expected
 
 
 def test_live_bytes_agree_within_standard_errors(tmp_path: Path) -> None:

@@ -185,12 +185,13 @@ def memory_sentence(recordings: Recordings) -> str:
     """Returns sentences about recordings with little memory, or without the whole memory of the program, if any."""
     show = METRICS["peak_rss_bytes"].show
     small = [
-        f"{name}: the program has at most {show(r.peak_live_bytes)} allocated at once"
+        f"{name}: the recorded process has about {show(r.peak_live_bytes)} allocated at its peak"
         for name, r in recordings.inputs.items()
         if r.peak_live_bytes < _LITTLE_BYTES
     ]
     little = (
-        f"{'; '.join(small)}. Other processes, malloc's caches, or memory outside malloc have the rest."
+        f"{'; '.join(small)}, so a malloc can change little of its memory. If the program uses more, record the"
+        " process that does."
         if small
         else ""
     )

@@ -135,11 +135,12 @@ def _note(watch: int, stop: int, folder: Path, closed: dict[str, int], unrecorde
     stopping = False
     while not stopping:
         stopping = any(ready == stop for ready, _ in waiting.poll())
+        names: dict[str, int] = {}
         with contextlib.suppress(BlockingIOError):
             while events := os.read(watch, _BUFFER):
-                names = dict.fromkeys(_names(events), time.monotonic_ns())
-                closed.update(names)
-                unrecorded.update({name: program_without_recorder(folder / name) for name in names})
+                names |= dict.fromkeys(_names(events), time.monotonic_ns())
+        closed.update(names)
+        unrecorded.update({name: program_without_recorder(folder / name) for name in names})
 
 
 def _names(events: bytes) -> Iterator[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from heapwright.terminal_text import counted, warn
+from heapwright.trace.raw_files import MAGIC
 
 # native/raw_format/format.h: FileHeader::pid, process_start.
 _PID, _PROCESS_START = 24, 34888
@@ -26,8 +28,8 @@ _MOST_NAMES = 3
 def program_without_recorder(raw: Path) -> str:
     """Returns the program that has replaced that of a raw file without the recorder; empty if none has.
 
-    Called when the raw file was closed: its process has ended, or has called exec. Then the new environment can be
-    read, because the kernel closes the files of the old program after it.
+    Called when the raw file was closed: its process has ended, or has called exec. In the second case the new
+    environment can be read, because the kernel closes the files of the old program after it.
 
     Args:
         raw: a raw file of a process that ran on this machine.
@@ -73,20 +75,38 @@ def warn_of_unrecorded(programs: Mapping[Path, str]) -> None:
 def _recorded_later(raw: Path) -> bool:
     """Whether the process of a raw file, PID-K.raw, has a later one."""
     pid, _, number = raw.stem.partition("-")
-    others = (other.stem.partition("-")[2] for other in raw.parent.glob(f"{pid}-*.raw"))
-    return any(other.isdecimal() and int(other) > int(number) for other in others)
+    others = [other.stem.partition("-")[2] for other in raw.parent.glob(f"{pid}-*.raw")]
+    return number.isdecimal() and any(other.isdecimal() and int(other) > int(number) for other in others)
 
 
 def _name_of(raw: Path) -> tuple[int, str] | None:
     """Returns id and name of the process that began a raw file, or None if it has ended.
 
-    Another process may have its id: ids are used again, and a container has ids of its own.
+    Another process may have its id: ids are used again, and a container has ids of its own. Other users may make links
+    and pipes in root's folder of raw files.
     """
-    with contextlib.suppress(OSError, ValueError, struct.error, IndexError), raw.open("rb") as file:
-        start = file.read(_PROCESS_START + _NUMBER.size)
-        (pid,), (began,) = (_NUMBER.unpack_from(start, at) for at in (_PID, _PROCESS_START))
+    with contextlib.suppress(OSError, ValueError, struct.error, IndexError), _opened(raw) as file:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        magic, pid, began = (_NUMBER.unpack(os.pread(file, _NUMBER.size, at))[0] for at in (0, _PID, _PROCESS_START))
+        if magic != MAGIC:
+            return None
         head, _, rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")
         state, *fields = rest.split()
         if began != 0 and int(fields[_START_TICKS]) == began and state not in (b"Z", b"X"):
             return pid, os.fsdecode(head.partition(b"(")[2])
     return None
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[int]:
+    """Opens a file to read, without a wait and without following a link.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield opened
+    finally:
+        os.close(opened)

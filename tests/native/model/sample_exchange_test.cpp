@@ -27,6 +27,7 @@ class Exchange : public ::testing::Test {
       copy.sampled = index;
       copy.place = i;
       copy.allocated = true;
+      copy.size = allocation.size;
       sampled_[index].copies.push_back(copies_.add(copy));
       born_of_.push_back(index);
     }
@@ -107,6 +108,23 @@ TEST_F(Exchange, ObjectsWhoseFreeIsKnownAndLargeOnesKeepTheirCopies) {
       EXPECT_EQ(origins(index).count(index), kCopies) << index;
     }
   }
+}
+
+TEST_F(Exchange, CopiesThatHaveGrownAreNotExchanged) {
+  for (int i = 0; i < 20; ++i) {
+    const std::uint32_t grown = add(of(24));
+    for (const std::uint32_t copy : sampled_[grown].copies) {
+      if (!copies_[copy].exchanged) {
+        copies_[copy].size = 900;
+      }
+    }
+    const std::vector<std::uint32_t> before = sampled_[grown].copies;
+    add(of(24));
+    for (std::size_t k = 0; k < before.size(); ++k) {
+      EXPECT_TRUE(copies_[before[k]].size == 24 || sampled_[grown].copies[k] == before[k]);
+    }
+  }
+  expect_sound();
 }
 
 TEST_F(Exchange, AnIndexThatIsUsedAgainIsAnotherObject) {
