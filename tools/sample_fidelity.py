@@ -4,8 +4,7 @@
 Runs servers under a load with pauses, and other programs, under every allocator, and records each of them
 completely under glibc's malloc. Then draws samples of the recording, and replays under every allocator the
 recording, each sample (which the replay expands) and a model fitted to the first sample. It compares peak, mean and
-idle resident memory. Idle memory is that at the end of the longest time without an event, of servers whose load has a
-pause.
+idle resident memory. Idle memory is that at the end of the longest time without an event, of programs that pause.
 
 The error of a stand-in is relative to the replay of the whole recording. The prediction for the program itself is
 stand-in + base, where base is the program less the replay of the recording, both under glibc's malloc
@@ -43,6 +42,7 @@ OTHERS = ("perl", "xmllint", "python3-malloc", "sqlite3", "z3", "cc1plus")
 # Not on the page's list, so that the expansion of samples is not tuned to the list: --held-out
 # measures only these.
 HELD_OUT = ("python3-threads", "gawk", "jq")
+PAUSING = (*sample_servers.LOADS, "sessions")
 MEMORY = {"peak": "peak RSS", "mean": "mean RSS", "idle": "idle RSS"}
 
 
@@ -94,7 +94,7 @@ def study(program: fidelity.Program, args: argparse.Namespace, allocators: list[
     for name, path in traces.items():
         info, _ = read_info(path)
         found["live"][name], found["events"][name] = info.peak_live_bytes, info.events
-        found["replays"][name] = replays(path, allocators, program.name in sample_servers.LOADS)
+        found["replays"][name] = replays(path, allocators, program.name in PAUSING)
     found["bytes"] = {name: path.stat().st_size for name, path in traces.items()}
     info, _ = read_info(traces["sample 0"])
     found["error"] = info.sample.peak_share if info.sample else None
@@ -168,6 +168,8 @@ def table(results: dict[str, Any], rate: int) -> str:
             f"| {stated} |"
         )
     for metric, label in MEMORY.items():
+        if not any(errors(r, "sample 0", metric) for r in results.values()):
+            continue
         lines += ["", f"{label} of the replay of the first sample, relative to the replay of the whole recording:", ""]
         names = list(next(iter(results.values()))["replays"]["trace"])
         lines += [f"| program | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
