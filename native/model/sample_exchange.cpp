@@ -14,15 +14,13 @@ constexpr std::size_t kNeighbours = 8;
 // A copy looks so many times for one that has not been exchanged yet.
 constexpr int kTries = 4;
 
-// Of larger objects the touched bytes are known, which are not those of another object.
-constexpr std::uint64_t kTooLarge = 64 << 10;
 // Sizes of copies that may be exchanged are within a quarter of a doubling.
 int quarter_of(std::uint64_t size) {
   return size < 16 ? 0 : static_cast<int>(4 * std::log2(static_cast<double>(size)));
 }
 
 // Kinds of which no object is left are forgotten if there are so many, or twice those of the last time.
-constexpr std::size_t kManyKinds = 4096;
+constexpr std::size_t kManyKinds = 5000;
 
 }  // namespace
 
@@ -74,7 +72,8 @@ bool SampleExchange::takes_part(std::uint32_t index) const {
 }
 
 // Exchanges the objects of two copies. Returns false, and does nothing, if one has been exchanged or
-// has something to do, or if resizes have made their sizes different or large.
+// has something to do, or if resizes have made their sizes different or large. Of large blocks the
+// touched bytes are known, which are not those of another object.
 bool SampleExchange::swap(std::uint32_t one, std::uint32_t two) {
   Copy& a = copies_[one];
   Copy& b = copies_[two];
@@ -82,7 +81,7 @@ bool SampleExchange::swap(std::uint32_t one, std::uint32_t two) {
     return copy.exchanged || !copy.allocated || copy.steps > 0 || copy.deadline != 0;
   };
   if (stays(a) || stays(b) || quarter_of(a.size) != quarter_of(b.size) ||
-      std::max(a.size, b.size) >= kTooLarge) {
+      std::max(a.size, b.size) >= trace::kLargeBlock) {
     return false;
   }
   std::swap(sampled_[a.sampled].copies[a.place], sampled_[b.sampled].copies[b.place]);
