@@ -5,7 +5,7 @@
 //   - Copies of an object are allocated near it. If all of them were freed with it, they would give
 //     whole pages back. In a program that deletes every second entry of a table, no page is free.
 //   - If copies were freed with any object of their time, no page would become free in a program
-//     that frees what it allocated together.
+//     that allocates objects together and also frees them together.
 // So copies exchange their objects with copies of a few neighbours of similar size and of the same
 // thread. They stay where they are, but are resized and freed with their new object.
 //
