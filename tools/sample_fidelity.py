@@ -42,6 +42,7 @@ OTHERS = ("perl", "xmllint", "python3-malloc", "sqlite3", "z3", "cc1plus")
 # Not on the page's list, so that the expansion of samples is not tuned to the list: --held-out
 # measures only these.
 HELD_OUT = ("python3-threads", "gawk", "jq")
+# Only these have idle memory.
 PAUSING = (*sample_servers.LOADS, "sessions")
 MEMORY = {"peak": "peak RSS", "mean": "mean RSS", "idle": "idle RSS"}
 
@@ -51,9 +52,9 @@ def memory_of(replayed: ReplayRun, pauses: bool) -> dict[str, float]:
     if replayed.failure or replayed.report is None:
         raise SystemExit(replayed.failure)
     found, readings = replayed.metrics(), replayed.report.readings
-    pause = max(readings, key=lambda r: r.recorded_ns)
     memory = {"peak": found["peak_rss_bytes"] or 0.0, "mean": found["mean_rss_bytes"] or 0.0}
     if pauses:
+        pause = max(readings, key=lambda r: r.recorded_ns)
         memory["idle"] = float(pause.resident_bytes - replayed.report.own_rss_bytes)
     return memory
 
