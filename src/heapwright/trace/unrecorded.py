@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from heapwright.measure.process_tree import stat_fields
 from heapwright.terminal_text import counted, warn
 from heapwright.trace.raw_files import MAGIC
 
 # native/raw_format/format.h: FileHeader::pid, process_start.
 _PID, _PROCESS_START = 24, 34888
 _NUMBER = struct.Struct("<Q")
-_START_TICKS = 18  # field of /proc/PID/stat behind the state: when the process started, in clock ticks (proc(5))
+_START_TICKS = 19  # of stat_fields: when the process started, in clock ticks (proc(5))
 _RECORDER = b"libheapwright-"  # in LD_PRELOAD
 _MOST_NAMES = 3
 
@@ -91,10 +92,9 @@ def _name_of(raw: Path) -> tuple[int, str] | None:
         magic, pid, began = (_NUMBER.unpack(os.pread(file, _NUMBER.size, at))[0] for at in (0, _PID, _PROCESS_START))
         if magic != MAGIC:
             return None
-        head, _, rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")
-        state, *fields = rest.split()
-        if began != 0 and int(fields[_START_TICKS]) == began and state not in (b"Z", b"X"):
-            return pid, os.fsdecode(head.partition(b"(")[2])
+        fields = stat_fields(pid)
+        if began != 0 and int(fields[_START_TICKS]) == began and fields[0] not in "ZX":
+            return pid, os.fsdecode(Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"))
     return None
 
 
