@@ -7,8 +7,11 @@ An error is the log of the true ratio less that of the predicted one. The interv
 largest error of any program; of each program the tool tells what share of its changes the largest error of the others
 covers.
 
-    .venv/bin/python tools/prediction_errors.py *.toml --folder out/predictions --json out/predictions.json \\
-        --markdown out/predictions.md
+    .venv/bin/python tools/prediction_errors.py tools/prediction_services/*.toml --rounds 2 \\
+        --folder out/predictions --json out/predictions.json --markdown out/predictions.md
+
+The services need pip's fastapi, uvicorn, flask and gunicorn on PATH, g++, and Debian's nodejs, redis, memcached,
+mosquitto, nginx-light, apache2-utils, slapd, ldap-utils, mariadb-server and sysbench. The tool must run as root.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "jemalloc": ("jemalloc", {}),
     "mimalloc2-nothp": ("mimalloc2-nothp", {}),
     "exgen": ("exgen", {}),
+    "reaper": ("reaper", {}),
 }
 HEAPWRIGHT = [sys.executable, "-c", "import sys; from heapwright.cli.main import main; sys.exit(main())"]
 
