@@ -148,3 +148,18 @@ def test_usual_advice_that_is_worse_changes_nothing() -> None:
     mine = pick("memory", 2, 0.90, 1.0)
     found, _ = final_picks({"memory": mine}, advice(5, 0.92, 1.0), AIMS)
     assert found["memory"].config is mine.config
+
+
+def test_usual_advice_that_is_better_in_one_objective_is_named_with_its_cost() -> None:
+    """Regression: such a row stood in the table without a word."""
+    mine, usual = pick("memory", 2, 0.80, 1.0), advice(5, 0.90, 0.9)
+    found, sentences = final_picks({"memory": mine}, usual, AIMS, fresh(mine, *usual.values()))
+    assert found["memory"].config is mine.config
+    (said,) = sentences
+    assert said.startswith("advice, which is usual advice, gains too. Compared with the memory pick: peak resident ")
+    assert "memory 12.5% higher [" in said
+    assert "CPU time 10.0% lower [" in said
+    # Advice that is worse or costs too much needs no sentence.
+    for memory, cpu in ((0.90, 1.0), (1.5, 0.9)):
+        usual = advice(5, memory, cpu)
+        assert final_picks({"memory": mine}, usual, AIMS, fresh(mine, *usual.values()))[1] == []

@@ -24,13 +24,13 @@ from collections.abc import Mapping, Sequence
 
 from heapwright.interleaving.candidates import Candidate, Comparisons
 from heapwright.interleaving.configuration import DEFAULT_ID
-from heapwright.interleaving.stats import ALPHA, ratio_interval
+from heapwright.interleaving.stats import ALPHA, Ratio, Verdict, ratio_interval
 from heapwright.objectives import objective_of_pick
 from heapwright.search.pareto import dominates
-from heapwright.study.claim import configuration_name, effect, is_proven, losses
+from heapwright.study.claim import configuration_name, effect, is_proven, losses, recommended_pick
 from heapwright.study.policy import Aims
 from heapwright.study.requirement import objection as broken
-from heapwright.study.view import PICK_NAMES, Evaluation, Pick, PickName, Reference
+from heapwright.study.view import PICK_NAMES, Confirmation, Evaluation, Pick, PickName, Reference
 
 
 def final_picks(
@@ -39,7 +39,7 @@ def final_picks(
     aims: Aims,
     fresh: Comparisons | None = None,
 ) -> tuple[dict[PickName, Pick], list[str]]:
-    """The picks that stand after the confirmation, and a sentence about each that does not.
+    """The picks that stand after the confirmation, and sentences about those that do not and about good usual advice.
 
     Args:
         picks: as named by the search, with their confirmations.
@@ -77,6 +77,13 @@ def final_picks(
         fit = [row for row in proven if not row.objection] or proven
         standing["balanced"] = dataclasses.replace(min(fit, key=lambda row: row.score), name="balanced")
     sentences = [f"There is no {' or '.join(names)} pick: {why}." for why, names in gone.items()]
+    recommended = recommended_pick(standing, objectives)
+    if recommended is not None:
+        for usual, row in ((name, rows[r.config.id]) for name, r in references.items()):
+            beside = row.config.id != recommended.config.id and is_proven(row, objectives) and not row.objection
+            if beside and (effects := _trade_off(row, recommended, objectives, fresh, len(rows) - 1)):
+                compared = f"Compared with the {recommended.name} pick: {'; '.join(effects)}."
+                sentences.append(f"{usual}, which is usual advice, gains too. {compared}")
     return {name: standing[name] for name in PICK_NAMES if name in standing}, sentences
 
 
@@ -141,10 +148,28 @@ def _shown_better(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Compa
         fresh: the runs of the confirmation.
         rows: how many rows are compared with the pick; the interval is the wider the more there are (Bonferroni).
     """
+    return any(ratio.high < 1 for ratio in _compared(row, pick, objectives, fresh, rows).values())
+
+
+def _compared(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Comparisons, rows: int) -> dict[str, Ratio]:
+    """Objective → ratio of the row to the pick by direct pairs, with an interval as in `_shown_better`."""
     direct = fresh.to(pick.config.id).get(row.config.id)
-    logs = [direct.logs[m] for m in objectives if m in direct.logs] if direct is not None else []
+    logs = {m: direct.logs[m] for m in objectives if m in direct.logs} if direct is not None else {}
     confidence = 1 - ALPHA / (rows * len(objectives))
-    return any(ratio_interval(groups, 1, confidence).high < 1 for groups in logs)
+    return {m: ratio_interval(groups, 1, confidence) for m, groups in logs.items()}
+
+
+def _trade_off(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Comparisons, rows: int) -> list[str]:
+    """The effects of a row compared with a pick, if it is shown to be better in an objective; else none."""
+    effects, compared = [], _compared(row, pick, objectives, fresh, rows)
+    for metric, ratio in compared.items():
+        verdict: Verdict = "better" if ratio.high < 1 else "worse" if ratio.low > 1 else "unproven"
+        mine, other = row.confirmed[metric], pick.confirmed[metric]
+        interval = (ratio.value, ratio.low, ratio.high)
+        effects.append(
+            effect(Confirmation(metric, *interval, None, mine.pairs, verdict, other.pick_median, mine.pick_median))
+        )
+    return effects if any(ratio.high < 1 for ratio in compared.values()) else []
 
 
 def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
