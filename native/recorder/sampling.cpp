@@ -19,22 +19,6 @@ thread_local constinit SampleThread sample_self;
 
 namespace {
 
-// Natural logarithm of a positive, normal x, with an absolute error below 1e-9. The library does
-// not load libm.
-double logarithm(double x) {
-  // x = 2^exponent · y with y in [√½, √2)
-  constexpr std::uint64_t kRootHalf = 0x3fe6a09e667f3bcdU;
-  constexpr std::uint64_t kExponent = 0xfff0000000000000U;
-  const std::uint64_t above = std::bit_cast<std::uint64_t>(x) - kRootHalf;
-  const auto exponent = static_cast<double>(static_cast<std::int64_t>(above & kExponent) >> 52);
-  const auto y = std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) - (above & kExponent));
-  // ln y = 2 artanh(s); |s| < 0.172, so the rest of the series is below 1e-9
-  const double s = (y - 1) / (y + 1);
-  const double t = s * s;
-  const double series = 1 + t * (1.0 / 3 + t * (1.0 / 5 + t * (1.0 / 7 + t * (1.0 / 9))));
-  return 2 * s * series + exponent * 0.69314718055994530942;
-}
-
 double raise(double base, std::uint64_t exponent) {
   double result = 1;
   for (; exponent != 0; exponent >>= 1, base *= base) {
@@ -61,64 +45,68 @@ double uniform(SampleThread& thread) {
   return static_cast<double>((random_bits(thread) >> 11) + 1) / static_cast<double>(std::uint64_t{1} << 53);
 }
 
-// The number of draws to the first success.
-std::int64_t geometric(SampleThread& thread, std::uint64_t rate) {
-  if (rate <= 1) {
-    return 1;
-  }
-  if (thread.rate != rate) {
-    thread.rate = rate;
-    thread.scale = 1 / logarithm(1 - 1 / static_cast<double>(rate));
-  }
-  return 1 + static_cast<std::int64_t>(logarithm(uniform(thread)) * thread.scale);
-}
-
 std::uint32_t lowest_level() {
   const std::uint64_t level = recording() ? session->header->min_level.load(std::memory_order_relaxed) : 0;
   return level < kTopLevel ? static_cast<std::uint32_t>(level) : kTopLevel;
 }
 
-// Draws the requests until the next chosen one.
-void draw_countdown(SampleThread& thread, std::uint32_t level, std::int64_t counted) {
-  const std::int64_t next = geometric(thread, sampling.rate << level) - counted;
-  thread.left += next;
-  thread.ticks_at_zero += next;
-  thread.left_level = level;
+// Draws the place of the chosen request in the next run of a group.
+//
+// counted  requests from the last chosen one on that `left` has, or of a first run none
+void draw_run(SampleThread& thread, std::size_t group, std::uint32_t level, std::int64_t counted) {
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;
+  const std::uint64_t length = std::min(sampling.rate << level, kLongest);
+  const std::uint64_t place = random_bits(thread) % length;
+  SampleThread::Run& run = thread.runs[group];
+  thread.put_off(group, run.rest + static_cast<std::int64_t>(place) + counted);
+  run.rest = static_cast<std::int64_t>(length - 1 - place);
+  run.level = level;
 }
 
-// The countdown has ended. It was drawn at `left_level`; each level that was dropped since then
-// keeps half of the requests that it would have chosen.
-bool survives_drops(SampleThread& thread, std::uint32_t level) {
-  const std::uint32_t dropped = level - thread.left_level;
+// A run has ended. It was drawn at its level; each level that was dropped since then keeps half of
+// the requests that it would have chosen.
+bool survives_drops(SampleThread& thread, const SampleThread::Run& run, std::uint32_t level) {
+  const std::uint32_t dropped = level - run.level;
   return dropped == 0 || (dropped < 64 && random_bits(thread) >> (64 - dropped) == 0);
 }
 
-// Draws the level of a chosen object: it is part of the samples of a higher rate with the chance
-// that these have.
+// Returns the level of a small chosen object. Of two objects of a group that reach a level, one
+// reaches the next level too: the first or the second, at random.
 //
-// further  draws of the object beyond the first
-// level    the lowest of the sample, which it has at least
-int draw_level(SampleThread& thread, std::uint64_t further, std::uint32_t level) {
-  if (!sampling.may_thin()) {
-    return 0;
+// level  the lowest of the sample, which it has at least
+std::uint32_t small_level(SampleThread& thread, SampleThread::Run& run, std::uint32_t level) {
+  for (; level < kTopLevel; ++level) {
+    const std::uint64_t bit = std::uint64_t{1} << level;
+    const bool second = (run.waiting & bit) != 0;
+    const bool goes_on = second ? (run.promoted & bit) == 0 : random_bits(thread) >> 63 != 0;
+    run.waiting ^= bit;
+    run.promoted = goes_on ? run.promoted | bit : run.promoted & ~bit;
+    if (!goes_on) {
+      break;
+    }
   }
-  const std::uint64_t rate = sampling.rate << level;
-  if (further == 0 && rate > 1) {  // each level halves the chance
-    level += static_cast<std::uint32_t>(__builtin_clzll(random_bits(thread) | 1));
-    return static_cast<int>(level < kTopLevel ? level : kTopLevel);
-  }
-  const double place = uniform(thread) * chance(1 + further, rate);
-  while (level < kTopLevel && place <= chance(1 + further, sampling.rate << (level + 1))) {
-    ++level;
-  }
-  return static_cast<int>(level);
+  return level;
 }
 
-// Stops the countdown of this thread, so that it chooses no more requests.
-void stop_countdown(SampleThread& thread) {
-  constexpr std::int64_t kLong = std::int64_t{1} << 62;
-  thread.ticks_at_zero += kLong - thread.left;
-  thread.left = kLong;
+// Draws the level of a large chosen object: it is part of the samples of a higher rate with the
+// chance that these have.
+//
+// draws  of the object
+// level  the lowest of the sample, which it has at least
+std::uint32_t large_level(SampleThread& thread, std::uint64_t draws, std::uint32_t level) {
+  const double place = uniform(thread) * chance(draws, sampling.rate << level);
+  while (level < kTopLevel && place <= chance(draws, sampling.rate << (level + 1))) {
+    ++level;
+  }
+  return level;
+}
+
+// Stops the countdowns of this thread, so that it chooses no more small requests.
+void stop_countdowns(SampleThread& thread) {
+  constexpr std::int64_t kLong = std::int64_t{1} << 50;
+  for (std::size_t group = 0; group < kGroups; ++group) {
+    thread.put_off(group, kLong - thread.left[group]);
+  }
 }
 
 std::uint64_t cpu_ns() {
@@ -193,27 +181,39 @@ void record_object(ThreadState& self, const Call& call) {
 }  // namespace
 
 int choose(SampleThread& thread, std::size_t size) {
+  const std::uint32_t level = lowest_level();
   if (thread.random == 0) {
     const auto place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&thread));
     thread.random = (clock_now<false>() * 0x9e3779b97f4a7c15U ^ place << 16) | 1;  // 0: not begun
     (void)uniform(thread);
-    draw_countdown(thread, lowest_level(), 1);  // this request, which is the first draw, was counted already
+    for (std::size_t group = 0; group < kGroups; ++group) {
+      draw_run(thread, group, level, 0);  // this request, the first of its run, was counted already
+    }
     thread.in_window = !sampling.windowed || (recording() && window_open());
     watch_thread_exit(self_state);
   }
   if (is_over()) {
-    stop_countdown(thread);
+    stop_countdowns(thread);
     return -1;
   }
-  const std::uint32_t level = lowest_level();
-  const std::uint64_t further = size / kDrawBytes;
-  bool chosen = thread.left < 0;
-  if (chosen) {
-    chosen = survives_drops(thread, level);
-    draw_countdown(thread, level, 0);
+  if (size >= kDrawBytes) {
+    const std::uint64_t draws = 1 + size / kDrawBytes;
+    if (uniform(thread) > chance(draws, sampling.rate << level)) {
+      return -1;
+    }
+    return sampling.may_thin() ? static_cast<int>(large_level(thread, draws, level)) : 0;
   }
-  chosen = chosen || (further != 0 && uniform(thread) <= chance(further, sampling.rate << level));
-  return chosen ? draw_level(thread, further, level) : -1;
+  const std::size_t group = size / kGroupBytes;
+  if (thread.left[group] >= 0) {
+    return -1;
+  }
+  SampleThread::Run& run = thread.runs[group];
+  const bool chosen = survives_drops(thread, run, level);
+  draw_run(thread, group, level, 1);
+  if (!chosen) {
+    return -1;
+  }
+  return sampling.may_thin() ? static_cast<int>(small_level(thread, run, level)) : 0;
 }
 
 void on_chosen(ThreadState& self, Tag kind, const void* block, LargeBlock made, int alignment_log2,
@@ -288,7 +288,7 @@ void on_fork() { before_fork = std::exchange(sample_self, SampleThread{}); }
 void on_fork_in_parent() {
   const SampleThread& before = before_fork;
   const SampleThread meanwhile = std::exchange(sample_self, before);
-  sample_self.left -= static_cast<std::int64_t>(meanwhile.ticks());  // of fork handlers
+  sample_self.ticks_at_zero += static_cast<std::int64_t>(meanwhile.ticks());  // of fork handlers
   sample_self.top_level = std::max(before.top_level, meanwhile.top_level);
   sample_self.uncounted += meanwhile.uncounted;
 }

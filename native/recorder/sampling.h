@@ -1,7 +1,8 @@
 // Records a random sample of the program's objects, each with all its events, and windows of time.
 //
-// A thread counts its requests for memory (ticks) and a countdown to the next chosen one. The fast
-// path of malloc only counts (sample_calls.h). An object of `size` bytes is chosen with probability
+// A thread counts its requests for memory (ticks). For each group of small sizes it counts down to
+// the next chosen request. The fast path of malloc only counts (sample_calls.h). An object of `size`
+// bytes is chosen with probability
 //
 //     p(size) = 1 - (1 - 1/N)^(1 + size/1024)          1 in N small objects, nearly all large ones
 //
@@ -10,9 +11,16 @@
 // The reader therefore needs only the size at which an object began. A sample has no realloc
 // events.
 //
-// The countdown is geometric and makes one draw for each object; objects of 1 KiB and more get the
-// further draws on the slow path. A chosen object also draws its level: it is part of the samples
-// of rate N·2^k for k up to its level (raw_format/format.h says what levels are for).
+// Of each run of N requests of a group one is chosen, at a random place. So a sample has as many
+// objects of each size as it should, up to one, and the errors of live bytes are smaller than if
+// each object drew by itself:
+//
+//     requests of 32 bytes, N = 4      ..x. | x... | ...x | .x..
+//
+// Objects of 1 KiB and more draw by themselves, on the slow path. A chosen object also gets a level:
+// it is part of the samples of rate N·2^k for k up to its level (raw_format/format.h says what
+// levels are for). Of two chosen objects of a group that follow each other at a level, one reaches
+// the next level.
 //
 // Cost: nearly all of it is that of calls on chosen objects. Their number is compared with the CPU
 // time of the process; if there are too many, the lowest level is dropped, as in a file that is
@@ -23,7 +31,10 @@
 // then on. When it closes, the file is finished.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 
 #include "record.h"
 
@@ -46,27 +57,44 @@ struct Sampling {
 inline constexpr std::uint64_t kDefaultPercent = 3;
 extern Sampling sampling;
 
+// A request of `size` bytes and more takes the slow path, and draws by itself.
+inline constexpr std::size_t kDrawBytes = 1024;
+// Small requests are in groups of so many bytes, as the size classes of most allocators are.
+inline constexpr std::size_t kGroupBytes = 16;
+inline constexpr std::size_t kGroups = kDrawBytes / kGroupBytes;
+
 // A thread's part of the fast path.
 struct SampleThread {
-  std::int64_t left = 0;           // requests until the next chosen one; -1: this one is chosen
-  std::int64_t ticks_at_zero = 0;  // the thread's ticks when `left` is 0
+  // The run of a group under way.
+  struct Run {
+    std::int64_t rest = 0;       // requests behind the chosen one
+    std::uint32_t level = 0;     // the lowest level of the sample when it was drawn
+    std::uint64_t waiting = 0;   // bit k: the first of two objects has reached level k
+    std::uint64_t promoted = 0;  // bit k: that one has also reached level k + 1
+  };
+
+  std::array<std::int64_t, kGroups> left{};  // requests until the next chosen one; -1: this one is chosen
+  std::array<Run, kGroups> runs{};
+  std::int64_t ticks_at_zero = 0;  // the thread's ticks when the sum of `left` is 0
   std::uint64_t random = 0;        // state of its generator; 0: not begun
   std::uint32_t top_level = 0;     // the highest level of the objects that it allocated or freed
-  std::uint32_t left_level = 0;    // the lowest level of the sample when `left` was drawn
   std::uint32_t uncounted = 0;     // calls on chosen objects that Session::chosen_calls does not have yet
-  std::uint64_t rate = 0;          // that `scale` belongs to
-  double scale = 0;                // 1 / log(1 - 1/rate)
   bool in_window = false;          // all its ticks are in the window, or the recording has no window
-  [[nodiscard]] std::uint64_t ticks() const { return static_cast<std::uint64_t>(ticks_at_zero - left); }
+  // Counts `requests` fewer of a group so far, which is no tick.
+  void put_off(std::size_t group, std::int64_t requests) {
+    left[group] += requests;
+    ticks_at_zero += requests;
+  }
+  [[nodiscard]] std::uint64_t ticks() const {
+    return static_cast<std::uint64_t>(
+        std::accumulate(left.begin(), left.end(), ticks_at_zero, std::minus<>()));
+  }
   // The value of Other::kTicks for so many ticks of this thread.
   [[nodiscard]] std::uint64_t as_record(std::uint64_t ticks) const {
     return ticks << 1 | std::uint64_t{!in_window};
   }
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit SampleThread sample_self;
-
-// A request of `size` bytes and more takes the slow path, for its further draws.
-inline constexpr std::size_t kDrawBytes = 1024;
 
 // Lets a forked child count its own requests only, draw by itself, and forget a window that has
 // ended, also where the C library forks, as daemon() does. Called once, in the process's first

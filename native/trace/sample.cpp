@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace heapwright::trace {
 namespace {
 constexpr std::uint64_t kDraw = 1024;  // bytes for each of which an object is drawn once more
-}
+constexpr std::uint64_t kGroup = 16;   // bytes; sizes of a group of small objects
+constexpr std::uint64_t kLongestRun = std::uint64_t{1} << 16;
+}  // namespace
 
 double chance(std::uint64_t size, std::uint64_t rate) {
   return chance_of_draws(1 + static_cast<double>(further_draws(size)), rate);
@@ -69,10 +72,26 @@ void SampleSource::take(Event event) {
   threads_[event.thread].ticks += own;
 }
 
+double SampleSource::draw(const Event& allocation) {
+  const std::uint64_t length = header_.sample / std::max<std::uint64_t>(1, from_rate_);
+  if (allocation.size >= kDraw || length < 2 || length > kLongestRun) {
+    return uniform();
+  }
+  Run& run = runs_[{allocation.thread, allocation.size / kGroup}];
+  if (run.empty()) {
+    run.resize(length);
+    std::iota(run.begin(), run.end(), 0);
+    std::shuffle(run.begin(), run.end(), bits_);
+  }
+  const double part = run.back();
+  run.pop_back();
+  return (part + uniform()) / static_cast<double>(length);
+}
+
 // Decides whether an event of an object is in the sample, and gives the object its number there.
 bool SampleSource::use(Event& event) {
   if (is_allocation(event.kind)) {
-    live_.insert(event.object, {uniform(), 0, false});
+    live_.insert(event.object, {draw(event), 0, false});
   }
   const std::uint64_t object = event.object;
   Object* const live = live_.find(object);
