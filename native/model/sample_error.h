@@ -1,6 +1,7 @@
 // Computes how uncertain the estimates from a sample are (Horvitz and Thompson 1952). An object of
-// weight w stands for w objects. Its choice is independent of that of others, so it adds w (w - 1)
-// to the variance of their number, and w (w - 1) s² to that of their bytes, s each.
+// weight w stands for w objects. If its choice is independent of that of others, it adds w (w - 1)
+// to the variance of their number, and w (w - 1) s² to that of their bytes, s each. Small objects are
+// not chosen independently (docs/trace-format.md), so the true errors are mostly smaller.
 #pragma once
 
 #include <cstdint>

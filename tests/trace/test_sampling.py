@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,26 @@ def test_sample_of_one_is_the_whole_recording(program: Build, tmp_path: Path) ->
     full, one = info(tmp_path / "full.hwt"), info(tmp_path / "one.hwt")
     for key in ("allocations", "frees", "peak_live_bytes", "peak_live_objects", "threads"):
         assert one[key] == full[key], key
+
+
+@pytest.mark.parametrize("options", [("--sample", "16"), ("--sample", "2", "--max-size", "4M")], ids=["rate", "bound"])
+def test_a_sample_has_its_share_of_each_size(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Each object by itself would be chosen or not: 40,000 of one size at 1 in 16 would be 2,500, give or take 50.
+
+    Objects that wait for their run while the sample is thinned are chosen by themselves.
+    """
+    source, count = tmp_path / "sizes.c", 40_000
+    source.write_text(
+        "#include <stdlib.h>\nint main(void) {\n"
+        f"  for (int i = 0; i < 60 * {count}; i++) free(malloc(16 + 16 * (i % 60)));\n  return 0;\n}}\n"
+    )
+    subprocess.run([needs.command("gcc"), "-O0", "-o", source.with_suffix(""), source], check=True)
+    (process,) = record(tmp_path / "s.hwt", [source.with_suffix("")], *options)
+    rate = process["sample"]["rate"]
+    assert rate >= 16, "it was not thinned"
+    found = Counter(words[-1] for words in dump(tmp_path / "s.hwt") if words[2] == "malloc")
+    for size in range(16, 16 * 61, 16):
+        assert abs(found[str(size)] - count / rate) <= (2 if rate == 16 else 8), size
 
 
 def test_operators_that_call_malloc_count_once(program: Build, tmp_path: Path) -> None:
