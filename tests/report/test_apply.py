@@ -209,6 +209,15 @@ def test_a_batch_script_sets_the_workloads_variables(tmp_path: Path) -> None:
     assert out == "it's $1|glibc.malloc.top_pad=65536:glibc.malloc.mmap_max=0|x y"
 
 
+@needs.with_command("bash")
+@pytest.mark.parametrize("launcher", ["srun", "/usr/bin/mpirun"])
+def test_a_batch_script_starts_a_launcher_once(launcher: str) -> None:
+    """Regression: `srun mpirun -n 2 job` starts the whole job once for each task of the allocation."""
+    script = render_config(TUNED, "slurm", [launcher, "-n", "2", "./job"], CLAIM)
+    assert script.splitlines()[-1] == f"{launcher} -n 2 ./job"
+    assert "#SBATCH --export=ALL" in script
+
+
 # systemd
 
 

@@ -309,10 +309,15 @@ def _lmod(shipped: _Shipped) -> str:
     )
 
 
+# Programs that start the tasks of a job by themselves: srun before them would start them once for each task.
+_LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "ibrun", "aprun", "jsrun"}
+
+
 def _slurm(shipped: _Shipped) -> str:
     exports = [f"export {k}={shlex.quote(v)}" for k, v in shipped.config.env.items()]
     lines, words = _tuned(shipped)
-    run = f"srun --export=ALL {shlex.join(words) or 'COMMAND'}"
+    starts_tasks = any(Path(word).name in _LAUNCHERS for word in shipped.command[:1])
+    run = f"{'' if starts_tasks else 'srun --export=ALL '}{shlex.join(words) or 'COMMAND'}"
     return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(shipped.claim), *lines, *exports, run])
 
 
