@@ -124,6 +124,7 @@ def test_a_long_program_with_an_early_peak_gets_a_proof(tuning: Callable[..., Tu
     assert "pairs of the first 2.5 s of a run" in view.claim
     assert "One whole run with toy's trim=1, no proof by itself: peak resident memory −20.0%" in view.objectives_why
     assert any("then one whole run is made" in note for note in study.notes.notes)
+    assert "CPU time cannot be compared so, because a faster run has done more by then" in view.objectives_why
     by_hand = measure_command(view.default, dataclasses.replace(view, workload_file="w.toml"))
     assert "--prefix 2.5s" in by_hand
     assert not any("output differs" in text for text in view.warnings)

@@ -131,6 +131,20 @@ def test_other_calls_under_another_malloc_forbid_replays(study: Tuning, recordin
     assert any(f"the search runs the program itself: {view.proxy.why}" == note for note in study.notes.notes)
 
 
+def test_calls_within_a_time_are_not_counted(
+    tuning: Callable[..., Tuning], replays: Callable[[World], None], recordings: Callable[..., list[str]]
+) -> None:
+    """Regression: under a faster malloc a program gets further in 0.7 s, which was taken for other calls."""
+    program = World(effect=effect, noise=0.002, seconds=100.0, peak_at=0.02, extra={"wall_s": 100.0})
+    replays(quick(World(effect=effect), program))
+    asked = recordings(made(), made(calls=1.5e6), made())
+    view = tuning(program, options={**SHORT, "budget_s": 1500.0}).go()
+    assert view.prefix is not None
+    assert view.proxy is not None
+    assert view.proxy.used, view.proxy.why
+    assert asked == ["toy"]
+
+
 def test_a_small_variation_is_said(study: Tuning, recordings: Callable[..., list[str]]) -> None:
     recordings(made(), made(live=4.1e7), made(live=4.1e7))
     view = study.go()

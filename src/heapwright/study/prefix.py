@@ -20,7 +20,7 @@ from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.stats import log_ratio
 from heapwright.measure.prefix import Prefix
 from heapwright.metrics import METRICS, show_seconds
-from heapwright.study.options import MIN_GAIN
+from heapwright.study.options import MIN_GAIN, Options
 from heapwright.study.store import Store
 from heapwright.study.view import Pick, PickName
 from heapwright.units import percent
@@ -201,6 +201,11 @@ def prefix_sentence(kept: ChosenPrefix, objectives: Sequence[str], chosen: str) 
         f"A whole run takes {show_seconds(kept.run_s)}, and the time budget holds too few of them. A run reaches"
         f" {100 * PEAK_SHARE:.0f}% of its {labels} early, so heapwright compared {kept.prefix.shown()}."
     )
+    if left_out := [METRICS[m].label for m in Options().objectives if m not in objectives]:
+        text += (
+            f" {' and '.join(left_out)} cannot be compared so, because a faster run has done more by then:"
+            " give a larger --budget, or a smaller input."
+        )
     if kept.whole is None:
         return f"{text} Later parts of a run were not compared."
     if kept.whole.failure:
