@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
+#include <utility>
 
+#include "raw_format/sample_draws.h"
 #include "split_peak.h"
 #include "statistics.h"
 #include "trace/live_table.h"
@@ -80,6 +83,7 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
   Peaks peaks;
   // NOLINTNEXTLINE(bugprone-random-generator-seed,cert-msc*): the same for each reading of the file
   std::mt19937_64 bits;
+  std::map<std::pair<std::uint32_t, std::size_t>, raw::EvenNumbers> groups;
   double bytes = 0;
   double most_bytes = 0;
   double variance = 0;
@@ -90,7 +94,12 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
     if (is_allocation(event.kind)) {
       const double chance = trace::chance(event.size, found.rate);
       const double half = half_chance(chance);
-      const Live live{event.size, event.size, 1 / chance, half, draw_halves(half, bits)};
+      const auto [turns, first] = groups.try_emplace({event.thread, raw::sample_group(event.size)});
+      if (first) {
+        turns->second.begin(bits());
+      }
+      const Live live{event.size, event.size, 1 / chance, half,
+                      draw_halves(half, turns->second.next(), bits)};
       peaks.change(live, 1);
       table.insert(event.object, live);
       ++found.objects;

@@ -6,6 +6,10 @@
 // Each such value is an unbiased estimate of the sum at a time, and so on average at most the
 // maximum.
 //
+// The objects of a thread and of a group of sizes lie evenly in the sample, so their sum hardly
+// varies. If each half had any of them, what one half has too many the other would have too few. So
+// they take turns: the halves have equally many of them.
+//
 // A half has an object with the chance q of half as many draws as the sample makes
 // (trace/sample.h), so that the chance of the sample is 1 - (1 - q)². An object that is in nearly
 // every sample is in both halves. An object of a half has the weight 1/q.
@@ -26,10 +30,12 @@ using HalfDraws = std::array<double, 2>;
 inline double half_chance(double chance) { return chance < 1 ? -std::expm1(std::log1p(-chance) / 2) : 1; }
 
 // Draws the numbers of an object of the sample, so at least one of them is below `q`.
-inline HalfDraws draw_halves(double q, std::mt19937_64& bits) {
+//
+// turn  between 0 and 1: tells which half has it
+inline HalfDraws draw_halves(double q, double turn, std::mt19937_64& bits) {
   const auto uniform = [&bits] { return std::ldexp(static_cast<double>(bits() >> 11), -53); };
   const auto draw = [&](bool within) { return within ? q * uniform() : q + (1 - q) * uniform(); };
-  const double which = (2 - q) * uniform();  // q: both halves; 1 - q: the first alone; 1 - q: the second
+  const double which = (2 - q) * turn;  // q: both halves; 1 - q: the first alone; 1 - q: the second
   const bool first = which < 1;
   return {draw(first), draw(which < q || !first)};
 }

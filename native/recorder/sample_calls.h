@@ -44,7 +44,7 @@ class MallocWatch {
   static std::uint64_t requests(std::size_t size) {
     std::int64_t found = sample_self.ticks_at_zero;
     const std::size_t first = size / kGroupBytes;
-    for (std::size_t group = first; group < std::min(kGroups, first + kHeaderGroups); ++group) {
+    for (std::size_t group = first; group < std::min(kSmallGroups, first + kHeaderGroups); ++group) {
       found -= sample_self.left[group];
     }
     return static_cast<std::uint64_t>(found);

@@ -40,11 +40,6 @@ std::uint64_t random_bits(SampleThread& thread) {
   return thread.random * 0x2545f4914f6cdd1dU;
 }
 
-// In (0, 1].
-double uniform(SampleThread& thread) {
-  return static_cast<double>((random_bits(thread) >> 11) + 1) / static_cast<double>(std::uint64_t{1} << 53);
-}
-
 std::uint32_t lowest_level() {
   const std::uint64_t level = recording() ? session->header->min_level.load(std::memory_order_relaxed) : 0;
   return level < kTopLevel ? static_cast<std::uint32_t>(level) : kTopLevel;
@@ -88,23 +83,21 @@ std::uint32_t small_level(SampleThread& thread, SampleThread::Run& run, std::uin
   return level;
 }
 
-// Draws the level of a large chosen object: it is part of the samples of a higher rate with the
-// chance that these have.
-//
-// draws  of the object
-// level  the lowest of the sample, which it has at least
-std::uint32_t large_level(SampleThread& thread, std::uint64_t draws, std::uint32_t level) {
-  const double place = uniform(thread) * chance(draws, sampling.rate << level);
-  while (level < kTopLevel && place <= chance(draws, sampling.rate << (level + 1))) {
-    ++level;
+// Returns the level of a large object: the highest of those with a chance above its number. If none
+// is, from the lowest of the sample on, the object is not chosen: -1.
+int large_level(double number, std::uint64_t draws, std::uint32_t lowest) {
+  int found = -1;
+  for (std::uint32_t level = lowest; level <= kTopLevel && number < chance(draws, sampling.rate << level);
+       ++level) {
+    found = static_cast<int>(level);
   }
-  return level;
+  return found;
 }
 
 // Stops the countdowns of this thread, so that it chooses no more small requests.
 void stop_countdowns(SampleThread& thread) {
   constexpr std::int64_t kLong = std::int64_t{1} << 50;
-  for (std::size_t group = 0; group < kGroups; ++group) {
+  for (std::size_t group = 0; group < kSmallGroups; ++group) {
     thread.put_off(group, kLong - thread.left[group]);
   }
 }
@@ -185,9 +178,12 @@ int choose(SampleThread& thread, std::size_t size) {
   if (thread.random == 0) {
     const auto place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&thread));
     thread.random = (clock_now<false>() * 0x9e3779b97f4a7c15U ^ place << 16) | 1;  // 0: not begun
-    (void)uniform(thread);
-    for (std::size_t group = 0; group < kGroups; ++group) {
+    (void)random_bits(thread);
+    for (std::size_t group = 0; group < kSmallGroups; ++group) {
       draw_run(thread, group, level, 0);  // this request, the first of its run, was counted already
+    }
+    for (raw::EvenNumbers& numbers : thread.numbers) {
+      numbers.begin(random_bits(thread));
     }
     thread.in_window = !sampling.windowed || (recording() && window_open());
     watch_thread_exit(self_state);
@@ -197,11 +193,9 @@ int choose(SampleThread& thread, std::size_t size) {
     return -1;
   }
   if (size >= kDrawBytes) {
-    const std::uint64_t draws = 1 + size / kDrawBytes;
-    if (uniform(thread) > chance(draws, sampling.rate << level)) {
-      return -1;
-    }
-    return sampling.may_thin() ? static_cast<int>(large_level(thread, draws, level)) : 0;
+    const double number = thread.numbers[raw::sample_group(size) - kSmallGroups].next();
+    const int found = large_level(number, 1 + size / kDrawBytes, level);
+    return found < 0 || sampling.may_thin() ? found : 0;
   }
   const std::size_t group = size / kGroupBytes;
   if (thread.left[group] >= 0) {

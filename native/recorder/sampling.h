@@ -17,10 +17,10 @@
 //
 //     requests of 32 bytes, N = 4      ..x. | x... | ...x | .x..
 //
-// Objects of 1 KiB and more draw by themselves, on the slow path. A chosen object also gets a level:
-// it is part of the samples of rate N·2^k for k up to its level (raw_format/format.h says what
-// levels are for). Of two chosen objects of a group that follow each other at a level, one reaches
-// the next level.
+// Objects of 1 KiB and more draw on the slow path, by numbers that lie evenly in each group of sizes.
+// A chosen object also gets a level: it is part of the samples of rate N·2^k for k up to its level
+// (raw_format/format.h says what levels are for). Of two small chosen objects of a group that follow
+// each other at a level, one reaches the next level.
 //
 // Cost: nearly all of it is that of calls on chosen objects. Their number is compared with the CPU
 // time of the process; if there are too many, the lowest level is dropped, as in a file that is
@@ -36,6 +36,7 @@
 #include <functional>
 #include <numeric>
 
+#include "raw_format/sample_draws.h"
 #include "record.h"
 
 namespace heapwright::recorder {
@@ -57,11 +58,9 @@ struct Sampling {
 inline constexpr std::uint64_t kDefaultPercent = 3;
 extern Sampling sampling;
 
-// A request of `size` bytes and more takes the slow path, and draws by itself.
-inline constexpr std::size_t kDrawBytes = 1024;
-// Small requests are in groups of so many bytes, as the size classes of most allocators are.
-inline constexpr std::size_t kGroupBytes = 16;
-inline constexpr std::size_t kGroups = kDrawBytes / kGroupBytes;
+using raw::kDrawBytes;  // a request of so many bytes and more takes the slow path
+using raw::kGroupBytes;
+using raw::kSmallGroups;
 
 // A thread's part of the fast path.
 struct SampleThread {
@@ -73,8 +72,10 @@ struct SampleThread {
     std::uint64_t promoted = 0;  // bit k: that one has also reached level k + 1
   };
 
-  std::array<std::int64_t, kGroups> left{};  // requests until the next chosen one; -1: this one is chosen
-  std::array<Run, kGroups> runs{};
+  // Of each group of small sizes: requests until the next chosen one; -1: this one is chosen.
+  std::array<std::int64_t, kSmallGroups> left{};
+  std::array<Run, kSmallGroups> runs{};
+  std::array<raw::EvenNumbers, raw::kLargeGroups> numbers{};
   std::int64_t ticks_at_zero = 0;  // the thread's ticks when the sum of `left` is 0
   std::uint64_t random = 0;        // state of its generator; 0: not begun
   std::uint32_t top_level = 0;     // the highest level of the objects that it allocated or freed

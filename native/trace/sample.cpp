@@ -2,20 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace heapwright::trace {
-namespace {
-constexpr std::uint64_t kDraw = 1024;  // bytes for each of which an object is drawn once more
-constexpr std::uint64_t kGroup = 16;   // bytes; sizes of a group of small objects
-constexpr std::uint64_t kLongestRun = std::uint64_t{1} << 16;
-}  // namespace
 
 double chance(std::uint64_t size, std::uint64_t rate) {
   return chance_of_draws(1 + static_cast<double>(further_draws(size)), rate);
 }
 
-std::uint64_t further_draws(std::uint64_t size) { return size / kDraw; }
+std::uint64_t further_draws(std::uint64_t size) { return size / raw::kDrawBytes; }
 
 double chance_of_draws(double draws, std::uint64_t rate) {
   return rate <= 1 ? 1 : -std::expm1(draws * std::log1p(-1 / static_cast<double>(rate)));
@@ -73,19 +67,12 @@ void SampleSource::take(Event event) {
 }
 
 double SampleSource::draw(const Event& allocation) {
-  const std::uint64_t length = header_.sample / std::max<std::uint64_t>(1, from_rate_);
-  if (allocation.size >= kDraw || length < 2 || length > kLongestRun) {
-    return uniform();
+  const auto [numbers, first] =
+      numbers_.try_emplace({allocation.thread, raw::sample_group(allocation.size)}, raw::EvenNumbers{});
+  if (first) {
+    numbers->second.begin(bits_());
   }
-  Run& run = runs_[{allocation.thread, allocation.size / kGroup}];
-  if (run.empty()) {
-    run.resize(length);
-    std::iota(run.begin(), run.end(), 0);
-    std::shuffle(run.begin(), run.end(), bits_);
-  }
-  const double part = run.back();
-  run.pop_back();
-  return (part + uniform()) / static_cast<double>(length);
+  return numbers->second.next();
 }
 
 // Decides whether an event of an object is in the sample, and gives the object its number there.

@@ -13,6 +13,7 @@
 #include "event.h"
 #include "live_table.h"
 #include "pending_events.h"
+#include "raw_format/sample_draws.h"
 
 namespace heapwright::trace {
 
@@ -26,10 +27,10 @@ double chance_of_draws(double draws, std::uint64_t rate);
 
 // A sample of another trace. A sample of a sample is as if it were drawn from the complete trace.
 //
-// Each object has a number between 0 and 1, and is chosen if its chance is above this. Of a run of
-// N objects of a thread and of a group of sizes, each N-th part of this range has one number, in
-// random order. So a sample has as many objects of each size as it should, up to one, as those of
-// the recorder have (recorder/sampling.h).
+// Each object has a number between 0 and 1, and is chosen if its chance is above this. The numbers
+// of a thread's objects of similar sizes are those of an EvenNumbers. So a sample has as many
+// objects of each size as it should, up to one or two, as those of the recorder have
+// (recorder/sampling.h).
 class SampleSource : public EventSource {
  public:
   // source  the trace; a complete one, or a sample of at most the same rate
@@ -46,9 +47,6 @@ class SampleSource : public EventSource {
     std::uint64_t ticks = 0;  // that no kTicks has counted
     std::uint64_t last = 0;   // nanoseconds, of its last event
   };
-
-  // Numbers of objects for the rest of a run.
-  using Run = std::vector<std::uint32_t>;
 
   double draw(const Event& allocation);
   void take(Event event);
@@ -69,7 +67,7 @@ class SampleSource : public EventSource {
     bool chosen = false;
   };
   LiveTable<Object> live_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Run> runs_;  // of each thread and group
+  std::map<std::pair<std::uint32_t, std::size_t>, raw::EvenNumbers> numbers_;  // of each thread and group
   std::uint64_t objects_ = 0;
   std::vector<Thread> threads_;
   PendingEvents pending_;
