@@ -65,7 +65,8 @@ TEST(SampleStatistics, FiguresAreUnbiased) {
       {"objects of a middling lifetime",
        [](Statistics& s) {
          return static_cast<double>(s.lifetimes[7].count + s.lifetimes[8].count + s.lifetimes[9].count);
-       }},
+       },
+       0.01},  // the ticks of other threads during a lifetime are estimated
       {"growth", [](Statistics& s) { return static_cast<double>(s.resized_up.bytes); }},
   };
   constexpr std::uint64_t kSeeds = 48;
