@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from heapwright.report.trace import histogram, live_bytes_picture, show_info
+from heapwright.report.trace import histogram, live_bytes_picture, show_info, split_lines
 from heapwright.trace.info import Bin, Curve, Split, read_info
 from tests.trace.recording import ends_of_huge_pages, record_told
 from tests.trace.test_pack import parse
@@ -156,7 +156,15 @@ def test_divides_resident_memory_into_parts(
     end = found["resident_at_end"]
     assert abs(end["live_bytes"] - 30000 * 1000 - 10 * MIB) < MIB + ends_of_huge_pages()
     assert abs(end["free_bytes"] - 30000 * 1024) < 2 * MIB
-    assert "free inside malloc" in heapwright("info", tmp_path / recorded[0]["trace"]).stdout
+    assert "free inside malloc or added to blocks" in heapwright("info", tmp_path / recorded[0]["trace"]).stdout
+
+
+def test_headers_and_padding_are_not_called_free() -> None:
+    """glibc's blocks of 8 bytes take 32: of a program that frees nothing, three quarters of malloc's memory."""
+    split = Split(1.0, 33 * MIB, 8 * MIB, 0, 0, 24 * MIB, MIB, 25 * MIB)
+    assert "+ 24.0 MiB free inside malloc or added to blocks" in split_lines(split)
+    unknown = msgspec.structs.replace(split, free_bytes=None, own_bytes=None)
+    assert "+ 25.0 MiB free inside malloc or added to blocks, or of the program's own" in split_lines(unknown)
 
 
 @pytest.mark.parametrize("options", [(), ("--sample", "16")], ids=["whole", "sample"])

@@ -23,6 +23,8 @@ _MIN_COMMAND = 20  # columns of the command beside a long file name
 _PICTURE = (62, 8)  # columns, rows
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 30
+# The reading does not tell the two apart.
+_OF_MALLOC = "free inside malloc or added to blocks"
 _MAX_BINS = 14  # of a histogram; with more, two bins become one line
 
 
@@ -189,9 +191,9 @@ def split_lines(split: Split) -> list[str]:
     """Return lines that divide a reading of resident memory: '70 MiB = 29 MiB live + …'."""
     terms = [f"{amount(split.live_bytes)} live"]
     if split.free_bytes is not None and split.own_bytes is not None:
-        terms += [f"{amount(split.free_bytes)} free inside malloc", f"{amount(split.own_bytes)} of the program's own"]
+        terms += [f"{amount(split.free_bytes)} {_OF_MALLOC}", f"{amount(split.own_bytes)} of the program's own"]
     else:
-        terms.append(f"{amount(split.free_or_own_bytes)} free inside malloc or of the program's own")
+        terms.append(f"{amount(split.free_or_own_bytes)} {_OF_MALLOC}, or of the program's own")
     terms.append(f"{amount(split.files_bytes)} files")
     if split.forked_bytes:
         terms.append(f"{amount(split.forked_bytes)} from the fork")
