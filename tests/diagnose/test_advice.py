@@ -19,6 +19,7 @@ from heapwright.diagnose.diagnosis import own_figures
 
 WHOLE = 1000 * MIB
 SERVICE = AdviceFigures("glibc 2.36", resident=WHOLE, files=50 * MIB, private=950 * MIB, known=True, arenas=1)
+SERVICE_FREE = SERVICE._replace(free=400 * MIB)
 
 
 def test_little_private_memory_is_too_small_to_matter() -> None:
@@ -78,6 +79,33 @@ def test_free_memory_between_live_blocks_needs_another_malloc() -> None:
 def test_a_linked_malloc_must_go_before_others_are_tried() -> None:
     found = advise(SERVICE._replace(allocator="exgen", free=400 * MIB, linked_in="exgen"))
     assert "start with a build without exgen linked in: there `heapwright tune` with a load" in found.sentence
+
+
+def test_no_malloc_is_to_be_preloaded_into_a_static_program() -> None:
+    static = SERVICE._replace(allocator="glibc", free=400 * MIB, static=True)
+    found = advise(static)
+    assert (
+        "; the program is linked statically, so no malloc can be preloaded, but a setting or another malloc that is"
+        " linked in may give back up to 400.0 MiB; start with `heapwright tune`" in found.sentence
+    )
+    assert found.steps == (
+        "`heapwright tune` with a load, which searches the settings of glibc, or a build with `heapwright link`, which"
+        " links exgen or reaper in",
+    )
+    for allocator, known in (("musl", False), ("unknown", False)):
+        assert advise(static._replace(allocator=allocator, known=known)).steps[-1].startswith("a build with `heap")
+    jemalloc = advise(static._replace(allocator="jemalloc", known=False)).steps[-1]
+    assert jemalloc.startswith("`heapwright tune` with a load, which searches the settings of jemalloc, or a build")
+    go = SERVICE._replace(allocator="Go runtime", known=False, managed="go", managed_resident=400 * MIB, static=True)
+    assert advise(go).steps[-1] == "`heapwright tune` with a load, which searches the settings of Go"
+    linked = advise(static._replace(allocator="exgen", linked_in="exgen"))
+    assert linked.steps == (
+        f"a dynamically linked build without exgen linked in: there {advise(SERVICE_FREE).steps[0]}",
+    )
+    python = advise(
+        static._replace(free=0, runtime="CPython 3.11", runtime_resident=WHOLE // 2, runtime_free=WHOLE // 4)
+    )
+    assert python.sentence.endswith("start with PYTHONMALLOC=malloc with another malloc linked in")
 
 
 def test_free_pages_are_trimmed_first() -> None:

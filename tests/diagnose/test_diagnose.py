@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from heapwright.allocators.glibc_tunables import find_loader
 from heapwright.allocators.registry import find_allocators
 from tests import needs
 from tests.command_server import SERVER
@@ -65,6 +66,34 @@ def test_free_memory_between_live_blocks() -> None:
     assert found["runtime"]["name"].startswith("CPython 3.")
     assert shown.startswith(found["advice"][:30])
     assert "heap: free, on pages with live blocks" in shown
+
+
+def test_a_static_program_is_not_told_to_try_other_mallocs(tmp_path: Path) -> None:
+    """No malloc can be preloaded there. The loader that is given a program preloads into that program."""
+    source = tmp_path / "holes.c"
+    source.write_text(
+        "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\nstatic char *kept[40000];\n"
+        "int main(void) { for (int i = 0; i < 40000; i++) memset(kept[i] = malloc(1000), 1, 1000);\n"
+        "for (int i = 0; i < 40000; i += 2) free(kept[i]);\n"
+        'if (write(1, "r", 1) != 1) return 1; return read(0, kept[1], 1) != 0; }\n'
+    )
+    found = {}
+    for name, options in (("static", ["-static"]), ("pie", ["-static-pie"]), ("dynamic", []), ("loader", [])):
+        built = tmp_path / name
+        subprocess.run([needs.command("gcc"), "-O0", *options, "-o", built, source], check=True)
+        words = [find_loader(str(built)) or "", str(built)] if name == "loader" else [str(built)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.read(1) == b"r"
+            found[name] = diagnosed(process.pid)
+            process.stdin.close()
+    for name, one in found.items():
+        static = name in {"static", "pie"}
+        assert one["finding"] == "free"
+        assert ("the program is linked statically" in one["advice"]) == static
+        assert ("`heapwright link`" in one["steps"][-1]) == static
+        assert ("`heapwright compare`" in one["advice"] + one["steps"][-1]) == (not static)
 
 
 def test_large_blocks_are_of_malloc_in_the_table_and_in_the_json() -> None:

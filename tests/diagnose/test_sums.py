@@ -101,6 +101,12 @@ def test_mappings_of_an_unknown_owner_are_those_of_processes_whose_malloc_can_be
     assert "310.0 MiB is outside of malloc" in whole.advice.sentence
 
 
+@pytest.mark.parametrize("static", [False, True])
+def test_another_malloc_helps_as_long_as_one_program_is_dynamic(static: bool) -> None:
+    each = [process(1, "glibc 2.36", HEAP, static=True), process(2, "glibc 2.36", HEAP, static=static)]
+    assert ("heapwright compare" in sum_processes(each).advice.steps[-1]) == (not static)
+
+
 def test_the_trim_is_that_of_the_process_with_the_free_memory() -> None:
     """A Python program that waits for a service in C++ does not make calls in it."""
     runtime = {"name": "CPython 3.11", "resident_bytes": 2 * MIB}

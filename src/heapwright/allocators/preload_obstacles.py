@@ -76,6 +76,11 @@ def has_allocator(program: str, allocator: str) -> bool:
     return found is not None and _has(found, allocator)
 
 
+def is_static(found: ProgramFile) -> bool:
+    """Whether a program is linked statically. A loader that is given a program preloads libraries into that program."""
+    return found.static and not re.match(r"ld[-.]", found.path.name)
+
+
 def _has(found: ProgramFile, allocator: str) -> bool:
     own = found.linked.removesuffix("-secure") or found.family
     return bool(own) and own == allocator.removesuffix("-secure").rstrip("23")
@@ -125,7 +130,7 @@ def _own(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadOb
 
 
 def _static(found: ProgramFile, it: str, allocator: str, preload: str) -> PreloadObstacle | None:
-    if not found.static or re.match(r"ld[-.]", found.path.name):  # a loader that is given a program
+    if not is_static(found):
         return None
     if found.linked or (allocator == GLIBC and not preload and found.tunables):
         return None

@@ -59,6 +59,7 @@ class AdviceFigures(NamedTuple):
         settings: the processes' values of the variables that hold several settings; None where they differ.
         jemalloc_variable: the variable that their jemalloc reads.
         linked_in: the malloc of ours that is linked into all of the programs, or empty.
+        static: whether all of the programs are linked statically, so that no malloc can be preloaded into them.
         private_mallocs: libraries with a malloc that only they use: '_duckdb.so (jemalloc)'.
     """
 
@@ -87,6 +88,7 @@ class AdviceFigures(NamedTuple):
     settings: Mapping[str, str | None] = MappingProxyType({})
     jemalloc_variable: str = "MALLOC_CONF"
     linked_in: str = ""
+    static: bool = False
     private_mallocs: tuple[str, ...] = ()
 
 
@@ -105,6 +107,10 @@ class Advice(NamedTuple):
 
 
 _TUNE = "`heapwright tune` with a load, or `heapwright compare`, which tries other mallocs"
+# In a statically linked program.
+_TUNE_SETTINGS = "`heapwright tune` with a load, which searches the settings"
+_LINK = "a build with `heapwright link`, which links exgen or reaper in"
+_NO_PRELOAD = "the program is linked statically, so no malloc can be preloaded"
 # A debugger can end a system call that the program waits in with an error, and so the program. In a
 # thread of Go code, gdb expects an expression of Go.
 _TRIM = (
@@ -157,8 +163,8 @@ def advise(found: AdviceFigures) -> Advice:
         return Advice(
             "runtime",
             f"{of}, {show_bytes(spare)} is free memory in the arenas of {found.runtime}, which malloc does not manage;"
-            " start with PYTHONMALLOC=malloc under another malloc",
-            (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
+            f" start with {_python_malloc(found)}",
+            (f"{_python_malloc(found)}: {_tune(found)}",),
         )
     if found.files >= MAJOR_SHARE * found.resident:
         files = f"{of}, {show_bytes(found.files)} is the program, its libraries and files: no malloc will help there"
@@ -177,7 +183,7 @@ def advise(found: AdviceFigures) -> Advice:
             f"{of}, {show_bytes(found.runtime_resident)} is in the arenas of {found.runtime}, and only"
             f" {show_bytes(spare)} of that is free: no malloc will help, unless the runtime uses it"
             " (PYTHONMALLOC=malloc)",
-            (f"PYTHONMALLOC=malloc under another malloc: {_tune(found)}",),
+            (f"{_python_malloc(found)}: {_tune(found)}",),
         )
     if _has_private(found):
         step = _private_step(found)
@@ -225,10 +231,24 @@ def _raised_tcache_count(found: AdviceFigures) -> str:
 
 
 def _tune(found: AdviceFigures) -> str:
-    """Return the step that tries other mallocs: none can be loaded into a program that has one of ours linked in."""
+    """Return the step that tries other mallocs or settings.
+
+    No malloc can be preloaded into a program that has one of ours linked in, or that is linked statically.
+    """
     if found.linked_in:
-        return f"a build without {found.linked_in} linked in: there {_TUNE}"
-    return _TUNE
+        build = "a dynamically linked build" if found.static else "a build"
+        return f"{build} without {found.linked_in} linked in: there {_TUNE}"
+    if not found.static:
+        return _TUNE
+    if found.managed:
+        return f"{_TUNE_SETTINGS} of {_owner(found.managed).title}"
+    searched = [name for name in ("glibc", *_ASK) if name in found.allocator]
+    return ", or ".join([*(f"{_TUNE_SETTINGS} of {' and '.join(searched)}" for _ in searched[:1]), _LINK])
+
+
+def _python_malloc(found: AdviceFigures) -> str:
+    """Return the setting by which CPython takes all memory from malloc."""
+    return f"PYTHONMALLOC=malloc {'with another malloc linked in' if found.static else 'under another malloc'}"
 
 
 def _owner(name: str) -> RuntimeSpec:
@@ -331,7 +351,12 @@ def _free(found: AdviceFigures, of: str) -> Advice:
         elif found.free_pages >= MAJOR_SHARE * found.free:
             where = "in whole pages"
         trim = f"most of it lies {where}, where malloc_trim does not reach it; "
-    bound_text = f"another malloc or setting may give back up to {show_bytes(found.free)}"
+    other = (
+        f"{_NO_PRELOAD}, but a setting or another malloc that is linked in"
+        if found.static
+        else "another malloc or setting"
+    )
+    bound_text = f"{other} may give back up to {show_bytes(found.free)}"
     sentence = (
         f"{of}, {show_bytes(found.free)} is free memory that malloc keeps: {trim}{bound_text}; start with {steps[0]}"
     )

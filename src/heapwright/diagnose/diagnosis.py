@@ -111,6 +111,7 @@ def diagnose(pid: int) -> Diagnosis:
         managed=_managed(pid, found["executable"]) or _managing_library(malloc, division),
         own_figures=own_figures(found["command"] or []),
         linked_in=malloc.name if malloc.evidence == f"heap descriptor in {found['executable']}" else "",
+        static=_is_static(pid, found["executable"]),
         private_mallocs=malloc.private,
         **_settings(pid, malloc.name, found["executable"]),
     )
@@ -149,6 +150,7 @@ def sum_processes(found: Sequence[Diagnosis]) -> Diagnosis:
         unread_mallocs=", ".join(sorted({one.figures.unread_mallocs for one in found} - {""})),
         own_figures=own_figures.pop() if len(own_figures) == 1 else "",
         linked_in=", ".join(sorted(mallocs)) if all(one.figures.linked_in for one in found) else "",
+        static=all(one.figures.static for one in found),
         private_mallocs=tuple(sorted({name for one in found for name in one.figures.private_mallocs})),
         private=sums["resident"] - sums["files"],
         **{**sums, "managed_resident": managed_resident},
@@ -260,6 +262,15 @@ def _managed(pid: int, executable: str | None) -> str:
     # The program is never started: it may belong to another user.
     managed = find_memory_manager(path, ask=False) if os.access(path, os.R_OK | os.X_OK) else None
     return managed.runtime if managed else ""
+
+
+def _is_static(pid: int, executable: str | None) -> bool:
+    """Whether a process runs a statically linked program, into which no malloc can be preloaded."""
+    from heapwright.allocators.preload_obstacles import is_static
+    from heapwright.allocators.program_file import read_program
+
+    file = read_program(f"/proc/{pid}/exe")
+    return file is not None and is_static(file._replace(path=Path(executable or file.path)))
 
 
 def _managing_library(malloc: WhichMalloc, division: MemoryDivision) -> str:
