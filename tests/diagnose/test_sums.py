@@ -101,6 +101,19 @@ def test_mappings_of_an_unknown_owner_are_those_of_processes_whose_malloc_can_be
     assert "310.0 MiB is outside of malloc" in whole.advice.sentence
 
 
+def test_live_blocks_are_those_in_memory() -> None:
+    """The number that malloc's walk gives includes blocks in thread caches, and of blocks that are swapped out."""
+    live = {"live_bytes": 60 * MIB, "mapped_bytes": 50 * MIB, "mapped_resident_bytes": 0, "live_blocks": 100_000}
+    for cached, blocks in ((0, 100_000), (5 * MIB, 50_000)):
+        found = process(1, "glibc 2.36", {**HEAP, **live, "thread_cache_bytes": cached})
+        assert found.figures.blocks == blocks
+        assert found.figures.block_bytes == 10 * MIB - cached
+        both = sum_processes([found, found, process(2, "jemalloc", None)])
+        assert (both.figures.blocks, both.figures.block_bytes) == (2 * blocks, 2 * (10 * MIB - cached))
+    assert process(1, "glibc 2.36", {**HEAP, **live, "live_blocks": None}).figures.blocks == 0
+    assert process(1, "glibc 2.36", HEAP).figures.block_bytes == 0
+
+
 @pytest.mark.parametrize("static", [False, True])
 def test_another_malloc_helps_as_long_as_one_program_is_dynamic(static: bool) -> None:
     each = [process(1, "glibc 2.36", HEAP, static=True), process(2, "glibc 2.36", HEAP, static=static)]

@@ -25,6 +25,10 @@ FREE_SHARE = 0.10
 MAJOR_SHARE = 0.50
 # Live blocks of malloc from this share on may be largely buffers that a collector has not freed yet.
 BUFFER_SHARE = 0.25
+# glibc puts 8 bytes before each block and rounds the sum up to a multiple of 16, from 32 on. So rounding adds about 8
+# bytes to evenly distributed sizes. It adds 16 at most, as blocks below 8 bytes take 8 under any malloc. A malloc that
+# only rounds up to multiples of 16 saves either 16 bytes of a block or nothing.
+HEADER_BYTES, MEAN_ROUNDING_BYTES, MAX_ROUNDING_BYTES = 8, 8, 16
 # Arenas of threads that share a program's memory waste free pages from this number on.
 MANY_ARENAS = 4
 
@@ -39,6 +43,8 @@ class AdviceFigures(NamedTuple):
         private: all other memory: heap, stacks and mappings of the program's own.
         known: whether the malloc's free memory could be read; of several processes, that of one of them.
         live: live blocks of malloc.
+        blocks: number of live blocks in glibc's arenas; 0 if it is not known.
+        block_bytes: the part of `live` in these blocks, with their headers and padding.
         free: free memory that malloc keeps.
         free_cached: the part of `free` in glibc's caches of threads, where these can be read.
         free_pages: the part of `free` in whole pages.
@@ -69,6 +75,8 @@ class AdviceFigures(NamedTuple):
     private: int
     known: bool
     live: int = 0
+    blocks: int = 0
+    block_bytes: int = 0
     free: int = 0
     free_cached: int = 0
     free_pages: int = 0
@@ -96,7 +104,7 @@ class Advice(NamedTuple):
     """The result of a diagnosis in words.
 
     Attributes:
-        kind: 'free', 'runtime', 'program', 'files', 'small' or 'unknown'.
+        kind: 'free', 'headers', 'runtime', 'program', 'files', 'small' or 'unknown'.
         sentence: the finding, with the first step if there is one.
         steps: what to do, the cheapest step first; empty if nothing helps.
     """
@@ -209,6 +217,8 @@ def advise(found: AdviceFigures) -> Advice:
             f" caches may be large, but their blocks count as live; start with {step}",
             (step, _tune(found)),
         )
+    if (HEADER_BYTES + MEAN_ROUNDING_BYTES) * found.blocks >= FREE_SHARE * found.resident:
+        return _headers(found, of)
     sentence = f"The program itself holds {_percent(held)} of {show_bytes(found.resident)}: no malloc will help"
     if found.managed in _BUFFERS and found.live >= BUFFER_SHARE * found.resident:
         buffers, step = _BUFFERS[found.managed]
@@ -361,6 +371,20 @@ def _free(found: AdviceFigures, of: str) -> Advice:
         f"{of}, {show_bytes(found.free)} is free memory that malloc keeps: {trim}{bound_text}; start with {steps[0]}"
     )
     return Advice("free", sentence, tuple(steps))
+
+
+def _headers(found: AdviceFigures, of: str) -> Advice:
+    """Advice on small blocks, of which headers are a large part. The requested sizes do not show from outside."""
+    step = _LINK if found.static else _tune(found)
+    other = f"{_NO_PRELOAD}, but another malloc that is linked in" if found.static else "another malloc"
+    return Advice(
+        "headers",
+        f"{of}, {show_bytes(found.block_bytes)} is live blocks, {found.blocks:,} of"
+        f" {found.block_bytes / found.blocks:.0f} bytes on average: glibc's headers take"
+        f" {show_bytes(HEADER_BYTES * found.blocks)} of that, and its rounding of sizes takes up to"
+        f" {show_bytes(MAX_ROUNDING_BYTES * found.blocks)} more; {other} may save a part of both; start with {step}",
+        (step,),
+    )
 
 
 def _how_to_ask(found: AdviceFigures) -> list[str]:

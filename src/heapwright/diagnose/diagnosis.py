@@ -24,7 +24,18 @@ _REDIS = re.compile(r"(?:\S*/)?(redis|valkey)-server(?= |$)(?: (?:unixsocket:(\S
 
 # Figures that are parts of a process's private memory.
 _IN_PRIVATE = (
-    *("live", "free", "free_cached", "free_pages", "trimmable", "trimmable_in_python", "top", "in_arenas"),
+    *(
+        "live",
+        "blocks",
+        "block_bytes",
+        "free",
+        "free_cached",
+        "free_pages",
+        "trimmable",
+        "trimmable_in_python",
+        "top",
+        "in_arenas",
+    ),
     *("runtime_resident", "runtime_free", "managed_resident", "unread"),
 )
 
@@ -214,6 +225,7 @@ def figures_of(
     known = heap is not None and heap.get("releasable_bytes") is not None
     trimmable = min(_of(heap, "trimmable_bytes"), division.free_pages)
     runtime_name = (runtime or {}).get("name") or ""
+    blocks = _live_blocks(heap, division.live)
     return AdviceFigures(
         allocator=name,
         resident=division.total,
@@ -221,6 +233,8 @@ def figures_of(
         private=division.total - files,
         known=known,
         live=division.live + division.mapped,
+        blocks=blocks,
+        block_bytes=division.live if blocks else 0,
         free=division.free_cached + division.free_inside + division.free_pages,
         free_cached=division.free_cached,
         free_pages=division.free_pages,
@@ -242,6 +256,17 @@ def _mapped(heap: dict[str, Any] | None) -> int:
     """Return the resident bytes of blocks with a mapping of their own; all their bytes if that is not known."""
     resident = (heap or {}).get("mapped_resident_bytes")
     return _of(heap, "mapped_bytes") if resident is None else int(resident)
+
+
+def _live_blocks(heap: dict[str, Any] | None, live: int) -> int:
+    """Return the number of live blocks in glibc's arenas that are in memory; 0 if it is not known.
+
+    Args:
+        heap: malloc's figures, whose number includes the blocks in thread caches, or None if they could not be read.
+        live: the bytes of live blocks in memory, without thread caches and blocks with a mapping of their own.
+    """
+    number, size = _of(heap, "live_blocks"), _of(heap, "live_bytes") - _of(heap, "mapped_bytes")
+    return min(number, round(number * live / size)) if size > 0 else 0
 
 
 def _in_memory(runtime: dict[str, Any] | None) -> int:
