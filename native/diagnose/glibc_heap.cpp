@@ -51,6 +51,7 @@ class ArenaReader {
       arena.threads = memory_.word(layout_.attached_threads(address)).value_or(0);
       if (top_ == 0 || top_ == layout_.top(address)) {  // no block was ever allocated
         arena.resident = 0;
+        arena.live_blocks = 0;
         break;
       }
       // A list is followed in one go, while it is short: before the walk.
@@ -224,6 +225,7 @@ class ArenaReader {
   }
 
   bool walk_chunks(Arena& arena, Segment& segment, std::uint64_t chunk) {
+    std::uint64_t& live_blocks = arena.live_blocks.emplace(arena.live_blocks.value_or(0));
     auto head = segment.word(chunk + 8);
     auto fast = std::lower_bound(fast_.begin(), fast_.end(), Run{chunk, 0});
     Run run;
@@ -262,6 +264,7 @@ class ArenaReader {
       if (in_bin || (fast != fast_.end() && fast->begin == chunk)) {
         run = {run.end == chunk ? run.begin : chunk, chunk + size};
       } else {
+        ++live_blocks;
         add_run();
       }
       chunk += size;

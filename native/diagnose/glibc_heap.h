@@ -45,6 +45,8 @@ struct Arena {
   std::uint64_t largest_free = 0;  // chunk, without the top
   std::uint64_t free_chunks = 0;   // number of chunks, with the top
   std::uint64_t threads = 0;       // number of threads attached to it
+  // Number of live chunks, with those in caches of threads. Only a walk counts them.
+  std::optional<std::uint64_t> live_blocks;
   // Of the live bytes: free chunks in caches of threads.
   std::optional<std::uint64_t> cached;
   std::optional<std::uint64_t> resident;

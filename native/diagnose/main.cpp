@@ -46,6 +46,7 @@ Json to_json(const Arena& arena, std::size_t index) {
           {"trimmable_bytes", arena.trimmable},
           {"largest_free_bytes", arena.largest_free},
           {"free_chunks", arena.free_chunks},
+          {"live_blocks", or_null(arena.live_blocks)},
           {"threads", arena.threads},
           {"resident_bytes", or_null(arena.resident)},
           {"consistent", arena.consistent}};
@@ -56,6 +57,7 @@ Json to_json(const std::optional<GlibcHeap>& heap) {
     return nullptr;
   }
   Arena sum;
+  sum.live_blocks = 0;
   Json arenas = Json::array();
   for (const Arena& arena : heap->arenas) {
     arenas.push_back(to_json(arena, arenas.size()));
@@ -65,6 +67,10 @@ Json to_json(const std::optional<GlibcHeap>& heap) {
     sum.free_pages += arena.free_pages;
     sum.absent += arena.absent;
     sum.trimmable += arena.trimmable;
+    // The number is known if that of each arena is.
+    sum.live_blocks = arena.live_blocks && sum.live_blocks
+                          ? std::optional(*sum.live_blocks + *arena.live_blocks)
+                          : std::nullopt;
     if (arena.cached) {
       sum.cached = sum.cached.value_or(0) + *arena.cached;
     }
@@ -82,6 +88,7 @@ Json to_json(const std::optional<GlibcHeap>& heap) {
           {"free_pages_bytes", sum.free_pages},
           {"releasable_bytes", sum.free - std::min(sum.free, sum.absent)},
           {"trimmable_bytes", sum.trimmable},
+          {"live_blocks", or_null(sum.live_blocks)},
           {"resident_bytes", or_null(sum.resident)},
           {"mapped_blocks", mapped ? Json(mapped->blocks) : Json(nullptr)},
           {"mapped_bytes", mapped ? Json(mapped->bytes) : Json(nullptr)},

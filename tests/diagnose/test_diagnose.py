@@ -115,6 +115,27 @@ def test_a_program_that_holds_its_memory() -> None:
     assert found["steps"] == []
 
 
+@pytest.mark.parametrize(("size", "finding"), [(16, "headers"), (1000, "program")])
+def test_headers_of_small_blocks_are_not_held_by_the_program(size: int, finding: str, tmp_path: Path) -> None:
+    source, built = tmp_path / "small.c", tmp_path / "small"
+    source.write_text(
+        "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n"
+        f"int main(void) {{ for (int i = 0; i < 32000000; i += {size + 16}) memset(malloc({size}), 1, {size});\n"
+        'char c; if (write(1, "r", 1) != 1) return 1; return read(0, &c, 1) != 0; }\n'
+    )
+    subprocess.run([needs.command("gcc"), "-O0", "-o", built, source], check=True)
+    with subprocess.Popen([built], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"r"
+        found = diagnosed(process.pid)
+        process.stdin.close()
+    assert found["finding"] == finding
+    assert bool(found["steps"]) == (finding == "headers")
+    assert ("live blocks, 1,000,00" in found["advice"] and "of 32 bytes on average" in found["advice"]) == (size == 16)
+    assert ("no malloc will help" in found["advice"]) == (size == 1000)
+
+
 def test_parts_add_up_and_keys_are_those_of_the_contract() -> None:
     with python(HOLES) as pid:
         found = diagnosed(pid)

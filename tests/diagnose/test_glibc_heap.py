@@ -94,6 +94,39 @@ def test_blocks_with_their_own_mapping_count_as_far_as_they_are_resident(tmp_pat
     assert 13 * MIB <= heap["mapped_resident_bytes"] < 13.1 * MIB
 
 
+# Keeps every second block of the main thread, and all blocks of another one.
+COUNTED = """#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { BLOCKS = 50000 };
+static void *blocks[BLOCKS], *others[BLOCKS];
+static void *fill(void *to) {
+  for (int i = 0; i < BLOCKS; i++) ((void **)to)[i] = malloc(SIZE);
+  return 0;
+}
+int main(void) {
+  pthread_t thread;
+  pthread_create(&thread, 0, fill, others);
+  pthread_join(thread, 0);
+  fill(blocks);
+  for (int i = 0; i < BLOCKS; i += 2) free(blocks[i]);
+  if (write(1, "r", 1) != 1) return 1;
+  return read(0, blocks[1], 1) != 0;
+}
+"""
+
+
+@pytest.mark.parametrize("size", [24, 1000], ids=["fastbins", "bins"])
+def test_live_blocks_are_counted(size: int, tmp_path: Path) -> None:
+    source = tmp_path / "counted.c"
+    source.write_text(COUNTED)
+    heap = heap_of(source, "-O0", "-pthread", f"-DSIZE={size}")
+    main, other = (arena["live_blocks"] for arena in heap["arenas"])
+    assert 0 <= main - 25000 < 20  # with seven in the thread cache, and blocks of the C library
+    assert 0 <= other - 50000 < 20
+    assert heap["live_blocks"] == main + other
+
+
 # glibc's older versions store links plainly. This program makes those of its own free blocks plain.
 PLAIN_LINKS = """#include <stdint.h>
 #include <stdlib.h>
