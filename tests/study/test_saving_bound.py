@@ -228,8 +228,15 @@ def test_malloc_that_holds_little_is_not_worth_a_search() -> None:
 
 def test_the_busiest_program_is_named_where_it_is_not_the_command() -> None:
     seen = default(processes=3, busiest="/usr/lib/gcc/cc1plus", busiest_share=0.98)
-    assert "(98% of its memory is cc1plus's)" in said(seen)
-    assert "prog's" not in said(default())
+    assert "(the largest process, cc1plus, has 98% of the memory)" in said(seen)
+    assert "largest process" not in said(default())
+
+
+def test_the_share_of_one_process_is_not_said_to_be_its_programs() -> None:
+    """Regression: '22% of its memory is mpi's', although the four processes of mpi held 89%."""
+    text = said(default(processes=5, busiest="/home/user/mpi", busiest_share=0.22))
+    assert "(the largest process, mpi, has 22% of the memory)" in text
+    assert "mpi's" not in text
 
 
 def test_a_program_too_short_to_be_read_is_said_to_be_so() -> None:

@@ -67,4 +67,4 @@ def test_the_program_that_has_the_memory_is_named(heapwright: Heapwright, progra
     found, _ = tuned(heapwright, "sh", "-c", f"{program('holders')}; true")
     assert found["busiest"] == program("holders").name
     assert found["busiest_share"] > 0.9
-    assert f"of its memory is {found['busiest']}'s)" in found["sentence"]
+    assert f"(the largest process, {found['busiest']}, has " in found["sentence"]

@@ -48,7 +48,7 @@ class Breakdown(msgspec.Struct):
 
     @property
     def main_program(self) -> str:
-        """The path of the program that had most of the memory; empty if none had."""
+        """The path of the program of the process that had more than half of the memory; empty if none had."""
         return self.busiest if self.busiest_pss > _MIN_TREE_SHARE * self.pss.total else ""
 
     @property

@@ -61,7 +61,8 @@ class DefaultMeasurements:
         parts: holders of that memory, at the reading closest to the peak; None if nothing could be read.
         cpu_s, sys_s: CPU time, and its part in the kernel.
         threads, processes: largest numbers at once.
-        busiest: path of the program with the most memory. busiest_share: its share of the tree's memory.
+        busiest: path of the program of the process with the most memory. busiest_share: that process's share of the
+            tree's memory, without other processes of the program.
         own: paths of the command's program and of its interpreter.
         spread: difference of the largest and the smallest peak of its runs.
         huge: peak of memory in huge pages.
@@ -237,7 +238,7 @@ def _largest(values: Iterable[float | None]) -> float | None:
 
 
 def _is_other(default: DefaultMeasurements) -> bool:
-    """Whether the program with the most memory is not the command itself."""
+    """Whether the process with the most memory runs another program than the command."""
     own = {os.path.realpath(path) for path in default.own}
     return bool(default.busiest) and os.path.realpath(default.busiest) not in own
 
@@ -264,7 +265,8 @@ def _bare_sentence(bound: SavingBound) -> str:
     memory, cpu = bound.memory_bound, bound.cpu_bound
     busiest = ""
     if bound.busiest and bound.busiest_share is not None:
-        busiest = f" ({_percent(bound.busiest_share)} of its memory is {bound.busiest}'s)"
+        # Other processes of the same program are not in this share, so it is not the program's.
+        busiest = f" (the largest process, {bound.busiest}, has {_percent(bound.busiest_share)} of the memory)"
     if cpu is None:
         why = "until the program's allocations are recorded"
         if not bound.recordable:

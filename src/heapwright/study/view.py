@@ -268,7 +268,8 @@ class SavingBound:
         live_bytes: peak of the recorded live blocks. recorded_share: the share of anonymous memory that they explain.
         calls: calls of malloc, free and the like. calls_per_cpu_s: calls per second of CPU time.
         threads, processes: largest numbers at once.
-        busiest: the program with the most memory, if it is not the command itself. busiest_share: its share.
+        busiest: the program of the largest process, if it is not the command itself. busiest_share: that process's
+            share of the memory.
         used_blocks: whether `memory_bound` assumes that the program uses its live blocks in full.
         scope: the inputs or settings that alone the bounds hold for, in words; empty: the whole study.
         recordable: whether a recording can see the program's allocations; not those of a static program.
