@@ -160,6 +160,31 @@ def test_threads_that_do_not_call_malloc_are_not_said_to() -> None:
     assert "because 3 threads call malloc 2 M times" in said(seen, heap(70, threads=9))
 
 
+def test_threads_that_hardly_call_malloc_make_no_thread_wait() -> None:
+    """Regression: one thread of Open MPI makes all calls, but 'no upper bound, because 3 threads call malloc'."""
+    seen = default(threads=3, cpu_s=1.0, sys_s=0.01)
+    counts = heap(70, events=1_000_580, threads=3, thread_calls=[1e6, 523, 57])
+    bound = cpu_bound(seen, counts)
+    assert bound is not None
+    assert bound < 0.95
+    assert "threads call malloc" not in said(seen, counts)
+    # The calls of all threads but one decide, not those of each.
+    shared = heap(70, events=1.06e6, threads=3, thread_calls=[1e6, 3e4, 3e4])
+    assert "because 2 threads call malloc 1.06 M times a second" in said(seen, shared)
+    pair = heap(70, events=1.6e6, threads=3, thread_calls=[8e5, 8e5, 57])
+    assert "because 2 threads call malloc 1.6 M times a second" in said(seen, pair)
+
+
+def test_the_reason_for_no_bound_is_that_of_an_input_without_one() -> None:
+    """Regression: with several inputs the counts were always those of the input with the largest peak."""
+    quiet, busy = default(peak=200 * MIB, threads=2), default(threads=4)
+    few, many = heap(70, events=10, threads=2), heap(70, threads=4, thread_calls=[4e5, 3e5, 2e5, 1e5])
+    for inputs in ([(quiet, few), (busy, many)], [(busy, many), (quiet, few)]):
+        known = saving_bound(inputs)
+        assert known is not None
+        assert "because 4 threads call malloc 2 M times a second" in known.sentence
+
+
 SIZES = st.floats(0, 1e10)
 
 

@@ -8,6 +8,7 @@ run of each input, `measure.memory_parts.Breakdown`), and the counts of the reco
     CPU      system time, plus a generous price for each recorded call and byte, plus the time that another placement
              of blocks may save the program's own code. If one of several threads calls malloc often, the others may
              spin meanwhile. If several do, they may spend most of their time waiting for its locks: there is no bound.
+             A thread waits only while another one is in malloc, so the calls of the others decide, not their number.
 
 Each bound is an upper bound: memory that no reading covers counts as malloc's. Where much of it may be another's, the
 sentence gives no bound on memory, because the number would say nothing about malloc. docs/method.md compares the
@@ -46,7 +47,9 @@ LAYOUT = ((1 << 20, 0.05), (8 << 20, 0.1), (64 << 20, 0.2), (float("inf"), 0.55)
 # Bytes by which the peaks of equal runs may differ: the kernel sums the resident pages of each core
 # in batches, and maps a varying number of library pages around each fault.
 PEAK_JITTER_BYTES = 128 << 10
-CONTENDED_CALLS_PER_S = 50_000.0  # calls per second of CPU time above which threads may mostly wait for each other
+# Calls per second of CPU time above which threads may mostly wait for each other: calls of all threads of a process but
+# the one that calls most.
+CONTENDED_CALLS_PER_S = 50_000.0
 _MAX_BOUND = 0.95  # the sentence leaves out larger bounds, which say nothing; also the largest bound on CPU time
 _TOLERANCE = 1.02  # blocks and resident memory are counted separately, the latter in whole pages
 _MAPPED = 1.125  # memory of blocks with their own mappings, over their size: one page in 32 KiB
@@ -92,6 +95,8 @@ class RecordedCounts(msgspec.Struct):
         glibc: whether glibc's malloc served the calls.
         executable: path of the recorded program. alike: number of recorded processes of it.
         threads: largest number of threads of a process that called malloc; 0 in studies of older versions.
+        thread_calls: calls of the thread of each process that calls most, summed over all recorded processes; then of
+            the second one, and so on. Empty in studies of older versions.
         used: whether the live blocks count as used in full, but for `untouched_bytes`.
     """
 
@@ -104,6 +109,7 @@ class RecordedCounts(msgspec.Struct):
     executable: str = ""
     alike: int = 1
     threads: int = 0
+    thread_calls: list[float] = []
     used: bool = True
 
 
@@ -171,7 +177,7 @@ def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> fl
     calls = counts.events / counts.share
     used = max(0.0, counts.asked_bytes - counts.untouched_bytes) / counts.share
     often = calls > CONTENDED_CALLS_PER_S * default.cpu_s
-    if often and _allocating_threads(default, counts) > 1:
+    if often and _contending_threads(default, counts) > 1:
         return 1.0
     held = held_bytes(default, counts)
     # Settings for the whole process turn off huge pages of other memory, too.
@@ -188,8 +194,27 @@ def _allocating_threads(default: DefaultMeasurements, counts: RecordedCounts | N
     return min(default.threads, counts.threads or default.threads) if counts is not None else default.threads
 
 
+def _contending_threads(default: DefaultMeasurements, counts: RecordedCounts) -> int:
+    """The number of threads that call malloc often at once.
+
+    All other threads together call it at most `CONTENDED_CALLS_PER_S` times per second. If the result is 1, or 0, no
+    thread waits long for another one.
+    """
+    if not counts.thread_calls:
+        return _allocating_threads(default, counts)
+    rest, found = sum(counts.thread_calls), 0
+    for calls in counts.thread_calls:
+        if rest <= CONTENDED_CALLS_PER_S * default.cpu_s:
+            break
+        rest -= calls
+        found += 1
+    return min(_allocating_threads(default, counts), found)
+
+
 def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | None]]) -> SavingBound | None:
     """The bounds over all inputs: the largest bound of any input. Other facts are of the input with the largest peak.
+
+    The counts of calls are those of an input without a bound on CPU time, if there is one, because they are its reason.
 
     Returns:
         None if nothing is known of any input.
@@ -200,7 +225,8 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | No
         return None
     default, counts = max(inputs, key=lambda one: one[0].peak)
     held, parts, own = held_bytes(default, counts), default.parts, _of_busiest(default, counts)
-    calls = counts.events / counts.share if counts is not None else None
+    busy, counted = next((one for one in inputs if cpu_bound(*one) == 1.0), (default, counts))
+    calls = counted.events / counted.share if counted is not None else None
     unsure = unsure_bytes(default, counts)
     bound = SavingBound(
         sentence="",
@@ -212,8 +238,9 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | No
         live_bytes=own.live_bytes if own is not None else None,
         recorded_share=_recorded_share(default, counts),
         calls=calls,
-        calls_per_cpu_s=calls / default.cpu_s if calls is not None and default.cpu_s > 0 else None,
-        threads=_allocating_threads(default, counts),
+        calls_per_cpu_s=calls / busy.cpu_s if calls is not None and busy.cpu_s > 0 else None,
+        threads=_allocating_threads(busy, counted),
+        contending_threads=_contending_threads(busy, counted) if counted is not None else None,
         processes=default.processes,
         busiest=Path(default.busiest).name if _is_other(default) else "",
         busiest_share=default.busiest_share if parts is not None else None,
@@ -276,7 +303,7 @@ def _bare_sentence(bound: SavingBound) -> str:
         often = show_count(bound.calls_per_cpu_s or 0.0)
         time = (
             "the saving of CPU time has no upper bound,"
-            f" because {bound.threads} threads call malloc {often} times a second"
+            f" because {bound.contending_threads or bound.threads} threads call malloc {often} times a second"
         )
     elif cpu >= _MAX_BOUND:
         time = ""  # the cap says nothing

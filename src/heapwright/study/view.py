@@ -267,7 +267,8 @@ class SavingBound:
         shares: holder of memory → its share of the peak (`measure.memory_parts.MemoryParts`); empty if unreadable.
         live_bytes: peak of the recorded live blocks. recorded_share: the share of anonymous memory that they explain.
         calls: calls of malloc, free and the like. calls_per_cpu_s: calls per second of CPU time.
-        threads, processes: largest numbers at once.
+        threads, processes: largest numbers at once; `threads` of those that call malloc.
+        contending_threads: the number of them that call it so often that they may wait for each other. None: unknown.
         busiest: the program of the largest process, if it is not the command itself. busiest_share: that process's
             share of the memory.
         used_blocks: whether `memory_bound` assumes that the program uses its live blocks in full.
@@ -292,6 +293,7 @@ class SavingBound:
     used_blocks: bool = False
     scope: str = ""
     recordable: bool = True
+    contending_threads: int | None = None
 
 
 @dataclass(frozen=True)

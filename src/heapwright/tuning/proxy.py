@@ -39,6 +39,7 @@ MIN_HEAP_SHARE = 0.25  # a recording that accounts for a smaller share of the pr
 _PROCESS_BYTES = 4 << 20  # private memory of a small process besides its heap: data, stacks, tables of libraries
 _BLOCK_BYTES = 16  # overhead of an allocator for each block
 _OPERATION_BYTES = 8
+_MAX_THREADS = 256  # of a process whose calls are counted one by one
 
 
 def too_slow(replay_s: float, program_s: float) -> str:
@@ -124,13 +125,17 @@ def record_input(
         processes = record.recover(folder, trace, workload.program(input_))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(record.others_folder(trace), ignore_errors=True)
     busiest, events = processes[0], sum(p.packed.events for p in processes)
-    if not busiest.packed.allocations:
-        raise HeapwrightError("it allocates nothing")
-    if busiest.packed.events * _OPERATION_BYTES > shutil.disk_usage(tempfile.gettempdir()).free / 2:
-        raise HeapwrightError(f"its trace of {busiest.packed.events:,} events is too long for {tempfile.gettempdir()}")
-    info, _ = read_info(trace)
+    try:
+        if not busiest.packed.allocations:
+            raise HeapwrightError("it allocates nothing")
+        if busiest.packed.events * _OPERATION_BYTES > shutil.disk_usage(tempfile.gettempdir()).free / 2:
+            events_shown = f"{busiest.packed.events:,} events"
+            raise HeapwrightError(f"its trace of {events_shown} is too long for {tempfile.gettempdir()}")
+        info, _ = read_info(trace)
+        thread_calls = _thread_calls(processes, info)
+    finally:
+        shutil.rmtree(record.others_folder(trace), ignore_errors=True)
     return {
         "elapsed_s": time.monotonic() - began,
         "events": busiest.packed.events,
@@ -147,6 +152,7 @@ def record_input(
         | {
             "alike": sum(p.executable == busiest.executable for p in processes),
             "threads": max(p.packed.threads for p in processes),
+            "thread_calls": thread_calls,
         },
         "made": {
             "calls": info.allocations + info.frees + info.reallocs,
@@ -154,6 +160,29 @@ def record_input(
             "live_bytes": info.peak_live_bytes,
         },
     }
+
+
+def _thread_calls(processes: Sequence[record.RecordedProcess], of_busiest: Info) -> list[int]:
+    """The calls of the thread of each process that calls most, summed over processes; then of the second one, …
+
+    The statistics name the first threads of a process only. The others share the rest of its calls equally.
+
+    Args:
+        processes: the recorded processes.
+        of_busiest: statistics of the first one.
+    """
+    found = [0] * _MAX_THREADS
+    for number, process in enumerate(processes):
+        events, threads = process.packed.events, process.packed.threads
+        calls = [events]
+        if threads > 1:
+            info = read_info(process.trace)[0] if number else of_busiest
+            calls = [int(thread["events"]) for thread in info.thread_list]
+            unnamed = min(threads, _MAX_THREADS) - len(calls)
+            calls += [max(0, events - sum(calls)) // unnamed] * unnamed if unnamed > 0 else []
+        for at, of_thread in enumerate(sorted(calls, reverse=True)):
+            found[at] += of_thread
+    return found[: max(1, sum(map(bool, found)))]
 
 
 def _recorded_counts(info: Info) -> dict[str, Any]:
