@@ -9,6 +9,7 @@ run of each input, `measure.memory_parts.Breakdown`), and the counts of the reco
              of blocks may save the program's own code. If one of several threads calls malloc often, the others may
              spin meanwhile. If several do, they may spend most of their time waiting for its locks: there is no bound.
              A thread waits only while another one is in malloc, so the calls of the others decide, not their number.
+             The price of an aligned allocation has no such limit in glibc: if there are many, there is no bound.
 
 Each bound is an upper bound: memory that no reading covers counts as malloc's. Where much of it may be another's, the
 sentence gives no bound on memory, because the number would say nothing about malloc. docs/method.md compares the
@@ -38,6 +39,11 @@ MAX_UNSURE_SHARE = 0.25  # if more of the peak than this share may not be malloc
 # Seconds for a call of malloc: glibc takes 10 to 20 ns with a block in its caches, and a cache miss
 # takes some 100 ns.
 CALL_S = 50e-9
+# Seconds for an aligned allocation, beyond 16 bytes: glibc 2.36 takes up to 77 us, because it searches lists of free
+# blocks, and more the more there are (tools/aligned_calls.c). Above so many per second of CPU time, no price is safe.
+ALIGNED_S = 100e-6
+ALIGNED_CALLS_PER_S = 1_000.0
+MALLOC_ALIGNMENT = 16  # bytes: every block of malloc has this alignment, so glibc serves such requests like any other
 BYTE_S = 0.25e-9  # seconds to fetch, clear or copy an allocated byte: 4 GB/s
 # The share of user time that another placement of blocks may save, by malloc's memory: up to the
 # size of a second-level cache, up to the reach of a second-level TLB of 2,048 pages, and above.
@@ -97,6 +103,7 @@ class RecordedCounts(msgspec.Struct):
         threads: largest number of threads of a process that called malloc; 0 in studies of older versions.
         thread_calls: calls of the thread of each process that calls most, summed over all recorded processes; then of
             the second one, and so on. Empty in studies of older versions.
+        aligned: the part of `events` that allocates blocks with a larger alignment than `MALLOC_ALIGNMENT`.
         used: whether the live blocks count as used in full, but for `untouched_bytes`.
     """
 
@@ -110,6 +117,7 @@ class RecordedCounts(msgspec.Struct):
     alike: int = 1
     threads: int = 0
     thread_calls: list[float] = []
+    aligned: float = 0.0
     used: bool = True
 
 
@@ -179,13 +187,18 @@ def cpu_bound(default: DefaultMeasurements, counts: RecordedCounts | None) -> fl
     often = calls > CONTENDED_CALLS_PER_S * default.cpu_s
     if often and _contending_threads(default, counts) > 1:
         return 1.0
+    aligned = counts.aligned / counts.share
+    if aligned > ALIGNED_CALLS_PER_S * default.cpu_s:
+        return 1.0
     held = held_bytes(default, counts)
     # Settings for the whole process turn off huge pages of other memory, too.
     placed = max(held, default.huge) if held is not None else float("inf")
     layout = next(share for size, share in LAYOUT if placed <= size)
     user = default.cpu_s - default.sys_s
     # While one thread is in malloc, the others may spin, as those of OpenMP do.
-    in_malloc = (default.sys_s + calls * CALL_S + used * BYTE_S) * (default.threads if often else 1)
+    in_malloc = (default.sys_s + calls * CALL_S + aligned * ALIGNED_S + used * BYTE_S) * (
+        default.threads if often else 1
+    )
     return min(_MAX_BOUND, (in_malloc + layout * user) / default.cpu_s)
 
 
@@ -240,6 +253,9 @@ def saving_bound(inputs: Sequence[tuple[DefaultMeasurements, RecordedCounts | No
         calls=calls,
         calls_per_cpu_s=calls / busy.cpu_s if calls is not None and busy.cpu_s > 0 else None,
         threads=_allocating_threads(busy, counted),
+        aligned_per_cpu_s=counted.aligned / counted.share / busy.cpu_s
+        if counted is not None and busy.cpu_s > 0
+        else None,
         contending_threads=_contending_threads(busy, counted) if counted is not None else None,
         processes=default.processes,
         busiest=Path(default.busiest).name if _is_other(default) else "",
@@ -300,11 +316,7 @@ def _bare_sentence(bound: SavingBound) -> str:
             why = "because the program's allocations cannot be recorded"
         time = f"the possible saving of CPU time is unknown {why}"
     elif cpu >= 1:
-        often = show_count(bound.calls_per_cpu_s or 0.0)
-        time = (
-            "the saving of CPU time has no upper bound,"
-            f" because {bound.contending_threads or bound.threads} threads call malloc {often} times a second"
-        )
+        time = f"the saving of CPU time has no upper bound, because {_why_no_bound(bound)}"
     elif cpu >= _MAX_BOUND:
         time = ""  # the cap says nothing
     else:
@@ -339,6 +351,16 @@ def _bare_sentence(bound: SavingBound) -> str:
         return f"{_capital(what)}: malloc can save almost no memory; the saving of CPU time has no upper bound."
     saved = " can be saved" if cpu is not None and cpu < 1 else ""
     return f"{_capital(what)}: malloc can save almost no memory; {time}{saved}."
+
+
+def _why_no_bound(bound: SavingBound) -> str:
+    """Why there is no bound on CPU time: threads that wait for each other, or aligned allocations."""
+    threads = bound.threads if bound.contending_threads is None else bound.contending_threads
+    often = (bound.calls_per_cpu_s or 0.0) > CONTENDED_CALLS_PER_S
+    if often and threads > 1:
+        return f"{threads} threads call malloc {show_count(bound.calls_per_cpu_s or 0.0)} times a second"
+    aligned = show_count(bound.aligned_per_cpu_s or 0.0)
+    return f"the program allocates {aligned} aligned blocks a second, and malloc may search long for each"
 
 
 def _unknown(bound: SavingBound, busiest: str) -> str:

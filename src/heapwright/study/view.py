@@ -271,6 +271,7 @@ class SavingBound:
         contending_threads: the number of them that call it so often that they may wait for each other. None: unknown.
         busiest: the program of the largest process, if it is not the command itself. busiest_share: that process's
             share of the memory.
+        aligned_per_cpu_s: aligned allocations per second of CPU time. None: unknown.
         used_blocks: whether `memory_bound` assumes that the program uses its live blocks in full.
         scope: the inputs or settings that alone the bounds hold for, in words; empty: the whole study.
         recordable: whether a recording can see the program's allocations; not those of a static program.
@@ -294,6 +295,7 @@ class SavingBound:
     scope: str = ""
     recordable: bool = True
     contending_threads: int | None = None
+    aligned_per_cpu_s: float | None = None
 
 
 @dataclass(frozen=True)

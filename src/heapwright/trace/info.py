@@ -132,6 +132,7 @@ class Info(msgspec.Struct):
     """The part of the statistics that `heapwright info` prints, in bytes and seconds.
 
     Times are None if the trace has no times. `end_known` tells whether the trace covers the time up to the end.
+    `alignments` holds the alignments in bytes that aligned allocations asked for, and how many did.
     """
 
     events: int
@@ -178,6 +179,7 @@ class Info(msgspec.Struct):
     loss: Loss
     sample: SampleEstimates | None = None
     forked: bool = False
+    alignments: list[dict[str, int]] = []
     resident_curve: ResidentCurve = msgspec.field(default_factory=ResidentCurve)
 
 

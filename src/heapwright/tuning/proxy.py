@@ -25,6 +25,7 @@ from heapwright.errors import HeapwrightError
 from heapwright.interleaving.budget import Budget
 from heapwright.interleaving.candidates import Program
 from heapwright.metrics import METRICS
+from heapwright.study.saving_bound import MALLOC_ALIGNMENT
 from heapwright.study.store import Store
 from heapwright.trace import record
 from heapwright.trace.info import Info, read_info
@@ -189,6 +190,7 @@ def _recorded_counts(info: Info) -> dict[str, Any]:
     """The counts that bound the possible gain (`study.saving_bound.RecordedCounts`)."""
     return {
         "events": info.events,
+        "aligned": sum(one["count"] for one in info.alignments if one["alignment"] > MALLOC_ALIGNMENT),
         "asked_bytes": info.asked_bytes,
         "live_bytes": info.peak_live_bytes,
         "untouched_bytes": info.large_blocks["untouched_at_peak_bytes"],
