@@ -6,12 +6,14 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from heapwright.interleaving.candidates import Candidate, Program
 from heapwright.interleaving.records import StoredRun
 from heapwright.interleaving.resolution import resolution
 from heapwright.interleaving.stats import mean_ranks
 from heapwright.metrics import METRICS, REPLAYABLE
+from heapwright.study.replayed_share import values_of_one_process
 from heapwright.study.view import Agreement
 from heapwright.terminal_text import counted
 from heapwright.units import percent
@@ -32,6 +34,16 @@ def program_values(calibrated: Sequence[StoredRun]) -> Program:
             if value:
                 values.setdefault((run.input, metric), []).append(value)
     return {key: statistics.median(found) for key, found in values.items()}
+
+
+def replayed_program(calibrated: Sequence[StoredRun], recorded: Mapping[str, Mapping[str, Any]]) -> Program:
+    """The program's values under the default, for the process that is replayed.
+
+    Args:
+        calibrated: runs of the default.
+        recorded: facts about each recording, by input.
+    """
+    return values_of_one_process(program_values(calibrated), recorded, calibrated)
 
 
 @dataclass(frozen=True)

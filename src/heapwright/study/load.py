@@ -149,7 +149,7 @@ def view_of(store: Store) -> StudyView:
     default = configs[1]
     calibrated, searched, replays = purposes = _by_purpose(runs)
     noise = _noise(calibrated)
-    candidates, predicted = _candidates_of(purposes, configs)
+    candidates, predicted = _candidates_of(purposes, configs, meta.recorded)
     only = {id_: c for id_, c in predicted.items() if id_ not in candidates}
     evaluations, front = evaluations_of(candidates, only, by_block([*replays, *searched]), options)
     params = _param_specs(meta)
@@ -266,11 +266,11 @@ def _why_these_objectives(store: Store, early: ChosenPrefix | None, options: Opt
 
 
 def _candidates_of(
-    purposes: RunsByPurpose, configs: Mapping[int, Config]
+    purposes: RunsByPurpose, configs: Mapping[int, Config], recorded: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[int, Candidate], dict[int, Candidate]]:
     """The candidates that the program measured in the search, and those that replays predicted."""
     candidates = gather(purposes.searched, configs, 1)
-    predicted = gather(purposes.replays, configs, 1, agreement.program_values(purposes.calibrated))
+    predicted = gather(purposes.replays, configs, 1, agreement.replayed_program(purposes.calibrated, recorded))
     return candidates, agreement.anchored(predicted, candidates)
 
 

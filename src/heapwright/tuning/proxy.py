@@ -107,8 +107,9 @@ def record_input(
 
     Returns:
         Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events,
-        peak of live bytes, executable, number of processes, a warning, the facts that bound the gain, the malloc, and
-        the counts that `same_calls` compares.
+        peak of live bytes, executable, number of processes, how many run the executable and make at least half as many
+        calls (`similar`), the trace's share of the calls of all that run it, a warning, the facts that bound the gain,
+        the malloc, and the counts that `same_calls` compares.
 
     Raises:
         HeapwrightError: it cannot be recorded; the message says why.
@@ -127,6 +128,7 @@ def record_input(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     busiest, events = processes[0], sum(p.packed.events for p in processes)
+    alike = [p for p in processes if p is busiest or p.executable == busiest.executable]
     try:
         if not busiest.packed.allocations:
             raise HeapwrightError("it allocates nothing")
@@ -147,11 +149,13 @@ def record_input(
         "executable": busiest.executable,
         "program": busiest.name,
         "processes": len(processes),
+        "similar": sum(2 * p.packed.events >= busiest.packed.events for p in alike),
+        "alike_share": busiest.packed.events / max(1, sum(p.packed.events for p in alike)),
         "warning": busiest.warning,
         "allocator": info.allocator,
         "heap": _recorded_counts(info)
         | {
-            "alike": sum(p.executable == busiest.executable for p in processes),
+            "alike": len(alike),
             "threads": max(p.packed.threads for p in processes),
             "thread_calls": thread_calls,
         },

@@ -29,6 +29,7 @@ from heapwright.metrics import REPLAYABLE
 from heapwright.search import pareto
 from heapwright.study import agreement
 from heapwright.study import options as opt
+from heapwright.study.replayed_share import values_of_one_process
 from heapwright.tuning import proxy
 from heapwright.tuning.config_cache import ConfigCache
 from heapwright.tuning.same_calls import check_calls
@@ -144,6 +145,7 @@ def _search(session: Session, space: JointSpace, single_setting: Candidate) -> l
     calls = check_calls(session, under, executor, facts, name)
     if calls.why:
         raise HeapwrightError(calls.why)
+    program = values_of_one_process(program, facts, session.calibrated)
 
     def to_candidates(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
         return gather(runs, session.config_cache.configs, single_setting.config.id, program)

@@ -17,7 +17,7 @@ from heapwright.allocators.memory_manager import MemoryManager
 from heapwright.allocators.space import Space
 from heapwright.errors import HeapwrightError
 from heapwright.interleaving.blocks import Blocks
-from heapwright.interleaving.candidates import Candidate, gather
+from heapwright.interleaving.candidates import Candidate, Program, gather
 from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun
@@ -209,7 +209,7 @@ class ReplaySearch:
         share = opt.REPLAY_SHARE_WITH_RUNTIME if has_extras(self._whole_space) else opt.REPLAY_SHARE
         share = opt.REPLAY_SHARE_ALONE if self._recording_only else share
         share_s = share * (budget.limit_s - budget.spent_s)
-        program = agreement.program_values(session.calibrated)
+        program = self._replayed_program()
 
         def to_candidates(runs: Sequence[StoredRun]) -> dict[int, Candidate]:
             predicted = gather(runs, session.config_cache.configs, session.default.id, program)
@@ -255,13 +255,17 @@ class ReplaySearch:
 
     def _say_errors(self, search: Search) -> None:
         """Compare replays of each allocator at its defaults with the program's runs; tell the user of large errors."""
-        program = agreement.program_values(self.session.calibrated)
+        program = self._replayed_program()
         replayed = gather(search.runs, self.session.config_cache.configs, self.session.default.id, program)
         noise = dict(zip(self.options.objectives, self.session.noise, strict=True))
         errors = agreement.anchor_errors(replayed, self._on_program(), self.options.objectives, noise)
         self._error_sentence = agreement.errors_sentence(errors)
         if any(error.beyond_chance for error in errors):
             self.session.progress.note(self._error_sentence)
+
+    def _replayed_program(self) -> Program:
+        """The program's values under the default, for the process that is replayed."""
+        return agreement.replayed_program(self.session.calibrated, self.session.store.meta.recorded)
 
     def _on_program(self) -> dict[int, Candidate]:
         """Runs of the program that replays can stand in for: not those under a runtime's setting.
