@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +15,11 @@ from heapwright.interleaving.configuration import Config
 from heapwright.interleaving.phases import Phase
 from heapwright.interleaving.records import StoredRun
 from heapwright.measure.memory_parts import Breakdown, MemoryParts
+from heapwright.measure.meter import MeterOptions
 from heapwright.study.replayed_share import values_of_one_process
+from heapwright.tuning import proxy
+from heapwright.workload.execute import Executor
+from heapwright.workload.model import from_command
 
 MIB = 1 << 20
 RANK = "/home/user/mpi"
@@ -67,3 +73,18 @@ def test_memory_is_not_divided_if_the_largest_process_runs_another_program_or_is
         divided = values_of_one_process(PROGRAM, FOUR, runs)
         assert divided["default", "peak_pss_bytes"] == PROGRAM["default", "peak_pss_bytes"]
         assert divided["default", "cpu_s"] == 1.0
+
+
+def test_a_recording_counts_processes_threads_and_aligned_allocations(
+    program: Callable[..., Path], tmp_path: Path
+) -> None:
+    workload = from_command([str(program("several_ranks", "-pthread"))])
+    executor = Executor(workload, MeterOptions(backend="poll"), tmp_path / "references")
+    facts = proxy.record_input(workload, executor, workload.train[0], tmp_path / "t.hwt")
+    assert facts["similar"] == 3
+    assert facts["alike_share"] == pytest.approx(1 / 3, rel=0.02)
+    assert facts["heap"]["aligned"] == 50
+    most, *others = facts["heap"]["thread_calls"]
+    assert most >= 3 * 2 * 20_000 - 3 * 100
+    assert 3 * 3 <= sum(others) < 200, "the second threads of all three processes"
+    assert not list(tmp_path.glob("*.processes"))
