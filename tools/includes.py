@@ -27,14 +27,15 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "allocator/entry": ("allocator/platform", "allocator/core"),
     "allocator/exgen": ("allocator/platform", "allocator/include", "allocator/entry"),
     "allocator/reaper": ("allocator/include", "allocator/entry"),
-    # The recorder and the reader of its files: neither includes the other, both include the format.
+    # The recorder and the reader of its files: neither includes the other, both include the format and the choice of samples.
     "raw_format": (),
+    "sample_choice": (),
     "recorder/include": (),
-    "recorder": ("raw_format", "recorder/include"),
+    "recorder": ("raw_format", "sample_choice", "recorder/include"),
     # Traces.
-    "trace": ("common",),
+    "trace": ("common", "sample_choice"),
     "trace/raw": ("raw_format", "trace"),
-    "model": ("trace",),
+    "model": ("sample_choice", "trace"),
     "replay": ("common", "trace"),
     "trace_tool": ("trace", "trace/raw", "model", "replay"),
     # Programs by themselves.

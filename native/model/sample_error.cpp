@@ -6,7 +6,7 @@
 #include <random>
 #include <utility>
 
-#include "raw_format/sample_draws.h"
+#include "sample_choice/sample_choice.h"
 #include "split_peak.h"
 #include "statistics.h"
 #include "trace/live_table.h"
@@ -83,7 +83,7 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
   Peaks peaks;
   // NOLINTNEXTLINE(bugprone-random-generator-seed,cert-msc*): the same for each reading of the file
   std::mt19937_64 bits;
-  std::map<std::pair<std::uint32_t, std::size_t>, raw::EvenNumbers> groups;
+  std::map<std::pair<std::uint32_t, std::size_t>, sample_choice::EvenNumbers> groups;
   double bytes = 0;
   double most_bytes = 0;
   double variance = 0;
@@ -94,7 +94,7 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
     if (is_allocation(event.kind)) {
       const double chance = trace::chance(event.size, found.rate);
       const double half = half_chance(chance);
-      const auto [turns, first] = groups.try_emplace({event.thread, raw::sample_group(event.size)});
+      const auto [turns, first] = groups.try_emplace({event.thread, sample_choice::sample_group(event.size)});
       if (first) {
         turns->second.begin(bits());
       }

@@ -182,7 +182,7 @@ int choose(SampleThread& thread, std::size_t size) {
     for (std::size_t group = 0; group < kSmallGroups; ++group) {
       draw_run(thread, group, level, 0);  // this request, the first of its run, was counted already
     }
-    for (raw::EvenNumbers& numbers : thread.numbers) {
+    for (sample_choice::EvenNumbers& numbers : thread.numbers) {
       numbers.begin(random_bits(thread));
     }
     thread.in_window = !sampling.windowed || (recording() && window_open());
@@ -193,7 +193,7 @@ int choose(SampleThread& thread, std::size_t size) {
     return -1;
   }
   if (size >= kDrawBytes) {
-    const double number = thread.numbers[raw::sample_group(size) - kSmallGroups].next();
+    const double number = thread.numbers[sample_choice::sample_group(size) - kSmallGroups].next();
     const int found = large_level(number, 1 + size / kDrawBytes, level);
     return found < 0 || sampling.may_thin() ? found : 0;
   }

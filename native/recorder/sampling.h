@@ -36,8 +36,8 @@
 #include <functional>
 #include <numeric>
 
-#include "raw_format/sample_draws.h"
 #include "record.h"
+#include "sample_choice/sample_choice.h"
 
 namespace heapwright::recorder {
 
@@ -58,9 +58,9 @@ struct Sampling {
 inline constexpr std::uint64_t kDefaultPercent = 3;
 extern Sampling sampling;
 
-using raw::kDrawBytes;  // a request of so many bytes and more takes the slow path
-using raw::kGroupBytes;
-using raw::kSmallGroups;
+using sample_choice::kDrawBytes;  // a request of so many bytes and more takes the slow path
+using sample_choice::kGroupBytes;
+using sample_choice::kSmallGroups;
 
 // A thread's part of the fast path.
 struct SampleThread {
@@ -75,7 +75,7 @@ struct SampleThread {
   // Of each group of small sizes: requests until the next chosen one; -1: this one is chosen.
   std::array<std::int64_t, kSmallGroups> left{};
   std::array<Run, kSmallGroups> runs{};
-  std::array<raw::EvenNumbers, raw::kLargeGroups> numbers{};
+  std::array<sample_choice::EvenNumbers, sample_choice::kLargeGroups> numbers{};
   std::int64_t ticks_at_zero = 0;  // the thread's ticks when the sum of `left` is 0
   std::uint64_t random = 0;        // state of its generator; 0: not begun
   std::uint32_t top_level = 0;     // the highest level of the objects that it allocated or freed

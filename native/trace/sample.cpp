@@ -9,7 +9,7 @@ double chance(std::uint64_t size, std::uint64_t rate) {
   return chance_of_draws(1 + static_cast<double>(further_draws(size)), rate);
 }
 
-std::uint64_t further_draws(std::uint64_t size) { return size / raw::kDrawBytes; }
+std::uint64_t further_draws(std::uint64_t size) { return size / sample_choice::kDrawBytes; }
 
 double chance_of_draws(double draws, std::uint64_t rate) {
   return rate <= 1 ? 1 : -std::expm1(draws * std::log1p(-1 / static_cast<double>(rate)));
@@ -67,8 +67,8 @@ void SampleSource::take(Event event) {
 }
 
 double SampleSource::draw(const Event& allocation) {
-  const auto [numbers, first] =
-      numbers_.try_emplace({allocation.thread, raw::sample_group(allocation.size)}, raw::EvenNumbers{});
+  const auto [numbers, first] = numbers_.try_emplace(
+      {allocation.thread, sample_choice::sample_group(allocation.size)}, sample_choice::EvenNumbers{});
   if (first) {
     numbers->second.begin(bits_());
   }

@@ -13,7 +13,7 @@
 #include "event.h"
 #include "live_table.h"
 #include "pending_events.h"
-#include "raw_format/sample_draws.h"
+#include "sample_choice/sample_choice.h"
 
 namespace heapwright::trace {
 
@@ -67,7 +67,8 @@ class SampleSource : public EventSource {
     bool chosen = false;
   };
   LiveTable<Object> live_;
-  std::map<std::pair<std::uint32_t, std::size_t>, raw::EvenNumbers> numbers_;  // of each thread and group
+  std::map<std::pair<std::uint32_t, std::size_t>, sample_choice::EvenNumbers>
+      numbers_;  // of each thread and group
   std::uint64_t objects_ = 0;
   std::vector<Thread> threads_;
   PendingEvents pending_;

@@ -37,6 +37,7 @@ from heapwright.workload.model import Input, Workload
 CHECK_EVERY = 32  # further configurations replayed between two checks
 MAX_REPLAY_TIME_SHARE = 0.5  # a replay may take at most this share of a program run
 MIN_HEAP_SHARE = 0.25  # a recording that accounts for a smaller share of the program's heap is refused
+_MAX_RESIDENT_RATIO = 2.0  # of the recorded program's resident memory to that of all measured processes
 _PROCESS_BYTES = 4 << 20  # private memory of a small process besides its heap: data, stacks, tables of libraries
 _BLOCK_BYTES = 16  # overhead of an allocator for each block
 _OPERATION_BYTES = 8
@@ -107,9 +108,9 @@ def record_input(
 
     Returns:
         Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events,
-        peak of live bytes, executable, number of processes, how many run the executable and make at least half as many
-        calls (`similar`), the trace's share of the calls of all that run it, a warning, the facts that bound the gain,
-        the malloc, and the counts that `same_calls` compares.
+        peak of live bytes, peak of resident memory by the recorder, executable, number of processes, how many run the
+        executable and make at least half as many calls (`similar`), the trace's share of the calls of all that run it,
+        a warning, the facts that bound the gain, the malloc, and the counts that `same_calls` compares.
 
     Raises:
         HeapwrightError: it cannot be recorded; the message says why.
@@ -146,6 +147,7 @@ def record_input(
         "bytes": busiest.packed.bytes,
         "share": busiest.packed.events / max(1, events),
         "peak_live_bytes": sum(p.packed.peak_live_bytes for p in processes),
+        "resident_bytes": info.peak_resident_bytes,
         "executable": busiest.executable,
         "program": busiest.name,
         "processes": len(processes),
@@ -200,6 +202,34 @@ def _recorded_counts(info: Info) -> dict[str, Any]:
         "untouched_bytes": info.large_blocks["untouched_at_peak_bytes"],
         "glibc": info.allocator.startswith("glibc"),
     }
+
+
+class ElsewhereError(HeapwrightError):
+    """The recorded program runs outside the processes that are measured."""
+
+
+def check_measured(recorded: Mapping[str, Mapping[str, Any]], program: Program) -> None:
+    """Check that the recorded program runs in the processes that are measured.
+
+    A launcher such as srun passes the environment to a daemon. That starts the program, which is recorded, but is no
+    descendant of the command. Then the recorder reads far more resident memory than all measured processes have.
+
+    Args:
+        recorded: facts about each recording, by input (`record_inputs`).
+        program: measurements of the program (`agreement.program_values`).
+
+    Raises:
+        ElsewhereError: it does not.
+    """
+    size = METRICS["peak_rss_bytes"].show
+    for name, facts in recorded.items():
+        measured, resident = program.get((name, "peak_rss_bytes")), facts.get("resident_bytes") or 0
+        if measured is not None and resident > _MAX_RESIDENT_RATIO * measured + _PROCESS_BYTES:
+            raise ElsewhereError(
+                f"{facts['program']} has {size(resident)} of resident memory, but all processes of the command have"
+                f" {size(measured)}: another process starts it, as a daemon does for srun, so it is not measured."
+                " Run heapwright where the program runs, as in: srun heapwright tune -- PROGRAM"
+            )
 
 
 def unaccounted(recorded: Mapping[str, Mapping[str, Any]], traces: Mapping[str, Path], program: Program) -> str:

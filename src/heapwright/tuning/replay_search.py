@@ -105,6 +105,9 @@ class ReplaySearch:
                 why = error.message
                 if isinstance(error, NoCallsError) and self._end_without_calls(why):
                     return True
+                if isinstance(error, proxy.ElsewhereError):
+                    self._end(why, f"Nothing can be said about this command: {why}")
+                    return True
         if why is not None:
             self._leave_to_program(why)
             return False
@@ -160,6 +163,7 @@ class ReplaySearch:
         inputs = session.workload.train
         traces, facts = proxy.record_inputs(session.store, session.workload, session.executor, inputs, session.budget)
         program = agreement.program_values(session.calibrated)
+        proxy.check_measured(facts, program)
         unaccounted = proxy.unaccounted(facts, traces, program)
         if unaccounted:
             raise HeapwrightError(unaccounted, "leave out --proxy replay")
@@ -182,11 +186,20 @@ class ReplaySearch:
         if len(session.workload.inputs) > 1 or has_extras(self._whole_space) or not searches_malloc(session.store):
             return False
         name = Path(session.workload.program(session.workload.train[0])).name
-        sentence = f"No call of malloc was seen in {name}, so no malloc or setting can help: keep the default."
-        managed = MemoryManager("", "none", sentence)
-        session.store.update(managed=managed._asdict(), proxy={"used": False, "why": why})
-        self.why = why
+        self._end(why, f"No call of malloc was seen in {name}, so no malloc or setting can help: keep the default.")
         return True
+
+    def _end(self, why: str, sentence: str) -> None:
+        """End the study with this sentence as its claim, because a search would say nothing.
+
+        Args:
+            why: the error of the recording.
+            sentence: the claim.
+        """
+        managed = MemoryManager("", "none", sentence)
+        proxy_facts = {"used": False, "why": why}
+        self.session.store.update(managed=managed._asdict(), runtimes={}, proxy=proxy_facts)
+        self.why = why
 
     def _leave_to_program(self, why: str) -> None:
         """Note why replays cannot replace the program; tell the user, unless there is only the recording."""

@@ -1,12 +1,12 @@
 // Tests the groups of sizes and the numbers by which a sample chooses its objects.
-#include "raw_format/sample_draws.h"
+#include "sample_choice/sample_choice.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
 
-namespace heapwright::raw {
+namespace heapwright::sample_choice {
 namespace {
 
 TEST(SampleGroup, GrowsWithTheSize) {
@@ -45,4 +45,4 @@ TEST(EvenNumbers, EachPartHasItsShareOfAnyThatFollowAndOfEverySecondOrThird) {
 }
 
 }  // namespace
-}  // namespace heapwright::raw
+}  // namespace heapwright::sample_choice

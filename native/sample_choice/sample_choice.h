@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace heapwright::raw {
+namespace heapwright::sample_choice {
 
 // An object draws once, and once more for each of so many bytes. Smaller ones are small.
 inline constexpr std::size_t kDrawBytes = 1024;
@@ -41,4 +41,4 @@ class EvenNumbers {
   std::uint64_t at_ = 0;
 };
 
-}  // namespace heapwright::raw
+}  // namespace heapwright::sample_choice
