@@ -63,8 +63,8 @@ USUAL: tuple[UsualError, ...] = (
     UsualError("complete", False, "mean_rss_bytes", 2.8, 8.3, None, _PROGRAM, _FIDELITY),
     UsualError("complete", True, "peak_rss_bytes", 3.0, 8.1, None, _PROGRAM, _FIDELITY),
     UsualError("complete", True, "mean_rss_bytes", 2.5, 10.0, None, _PROGRAM, _FIDELITY),
-    UsualError("sample", False, "", 1.2, 4.9, None, _RECORDING, _SAMPLE),
-    UsualError("sample", True, "", 9.0, 14.4, None, _RECORDING, _SAMPLE),
+    UsualError("sample", False, "", 0.7, 5.1, None, _RECORDING, _SAMPLE),
+    UsualError("sample", True, "", 8.8, 16.6, None, _RECORDING, _SAMPLE),
     UsualError("model", False, "peak_rss_bytes", 0.6, None, (91, 96), _RECORDING, _SYNTH),
     UsualError("model", True, "peak_rss_bytes", 1.8, None, (19, 24), _RECORDING, _SYNTH),
 )
