@@ -57,7 +57,7 @@ def test_the_table_has_the_figures_of_its_page(row: UsualError) -> None:
     if row.kind == "complete":
         assert (row.median, row.high) == of_complete_traces(row)
     elif row.kind == "sample":
-        start = "in which several threads share the heap" if row.threads else "The other programs, without cc1plus"
+        start = "in which several threads share the heap" if row.threads else "The other eight programs"
         assert f"{row.median}%, 95th percentile {row.high}%" in flat.partition(start)[2][:120]
     else:
         start = "Programs in which several threads do" if row.threads else "Programs in which one thread allocates"
