@@ -27,7 +27,7 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "allocator/entry": ("allocator/platform", "allocator/core"),
     "allocator/exgen": ("allocator/platform", "allocator/include", "allocator/entry"),
     "allocator/reaper": ("allocator/include", "allocator/entry"),
-    # The recorder and the reader of its files: neither includes the other, both include the format and the choice of samples.
+    # The recorder and the reader of its files: neither includes the other, both include these two.
     "raw_format": (),
     "sample_choice": (),
     "recorder/include": (),

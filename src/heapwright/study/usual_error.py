@@ -73,8 +73,8 @@ _NAMES: dict[RecordingKind, str] = {"complete": "complete traces", "sample": "sa
 
 # Half of the interval of a predicted change of resident memory, in per cent of the program's
 # memory: the largest error of any program that was compared (tools/prediction_errors.py). Services
-# are few (one to seven a row), so 95% is nominal: of programs with several threads, the largest
-# error of the other programs covered 96 of 98 changes of complete recordings and 78 of 84 of
+# are few (one to eight a row), so 95% is nominal: of programs with several threads, the largest
+# error of the other programs covered 124 of 128 changes of complete recordings and 106 of 112 of
 # samples. Keys: the kind of the recording; whether the program has several threads or is one of
 # several processes; whether the change is by settings of the malloc that it was recorded on, and
 # not by another malloc.
@@ -86,11 +86,11 @@ HALF_WIDTHS: dict[tuple[RecordingKind, bool, bool], float] = {
     ("sample", False, True): 15,
     ("sample", False, False): 15,
     ("sample", True, True): 14,
-    ("sample", True, False): 75,
+    ("sample", True, False): 32,
     ("model", False, True): 15,
     ("model", False, False): 15,
     ("model", True, True): 14,
-    ("model", True, False): 75,
+    ("model", True, False): 32,
 }
 INTERVAL_PAGE = "docs/results/predictions.md"
 MAX_MISFIT = 0.15  # if the replay on the recorded malloc misses the recording by more, it predicts nothing
