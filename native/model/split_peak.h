@@ -7,8 +7,8 @@
 // maximum.
 //
 // The objects of a thread and of a group of sizes lie evenly in the sample, so their sum hardly
-// varies. If each half had any of them, what one half has too many the other would have too few. So
-// they take turns: the halves have equally many of them.
+// varies. Two halves drawn at random would err in opposite directions. So the objects take turns:
+// the halves have equally many of them.
 //
 // A half has an object with the chance q of half as many draws as the sample makes
 // (trace/sample.h), so that the chance of the sample is 1 - (1 - q)². An object that is in nearly

@@ -28,7 +28,7 @@ namespace heapwright::recorder {
 class MallocWatch {
  public:
   // Begins before that function is called.
-  MallocWatch(ThreadState& self, std::size_t /*size*/) : self_(self) { self_.last_block = nullptr; }
+  explicit MallocWatch(ThreadState& self) : self_(self) { self_.last_block = nullptr; }
   [[nodiscard]] bool has_recorded_at(const void* block) const { return self_.last_block == block; }
   // The function may return an address in malloc's block, behind a header of its own.
   [[nodiscard]] bool has_recorded(const void* block, std::size_t size) const {

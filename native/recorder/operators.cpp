@@ -92,7 +92,7 @@ template <class... Arguments>
 [[gnu::noinline]] void* call_other_new(void* (*function)(std::size_t, Arguments...), std::size_t size,
                                        std::size_t alignment, Arguments... arguments) {
   ThreadState& self = self_state;
-  const MallocWatch malloc(self, size);
+  const MallocWatch malloc(self);
   void* const block = function(size, arguments...);
   if (block == nullptr || self.location == Location::kAllocator) {
     return block;

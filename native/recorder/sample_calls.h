@@ -8,7 +8,6 @@
 //     free     a bit of the filter is 0: real free
 #pragma once
 
-#include <algorithm>
 #include <bit>
 
 #include "sampling.h"
@@ -26,31 +25,19 @@ namespace heapwright::recorder {
 inline void count_large(std::size_t size) { sample_self.ticks_at_zero += size < kDrawBytes ? 0 : 1; }
 
 // Tells whether malloc has counted the allocation of the block that another function of the
-// allocator returns. A sample does not remember the last block, so a request that the function made
-// of malloc counts as that of its block: one for a little more, for a header, or a large one.
+// allocator returns. A sample does not remember the last block, so any request that the function
+// made of malloc counts as that of its block.
 class MallocWatch {
  public:
   // Begins before that function is called.
-  MallocWatch(ThreadState& /*self*/, std::size_t size) : seen_(requests(size)) {}
-  [[nodiscard]] bool has_recorded(const void* /*block*/, std::size_t size) const {
-    return requests(size) != seen_;
+  explicit MallocWatch(ThreadState& /*self*/) : ticks_(sample_self.ticks()) {}
+  [[nodiscard]] bool has_recorded(const void* /*block*/, std::size_t /*size*/) const {
+    return sample_self.ticks() != ticks_;
   }
   [[nodiscard]] bool has_recorded_at(const void* /*block*/) const { return true; }
 
  private:
-  static constexpr std::size_t kHeaderGroups = 4;  // a header has fewer bytes than these
-
-  // Requests that may be those for a block of `size` bytes. The sum of all groups would cost more.
-  static std::uint64_t requests(std::size_t size) {
-    std::int64_t found = sample_self.ticks_at_zero;
-    const std::size_t first = size / kGroupBytes;
-    for (std::size_t group = first; group < std::min(kSmallGroups, first + kHeaderGroups); ++group) {
-      found -= sample_self.left[group];
-    }
-    return static_cast<std::uint64_t>(found);
-  }
-
-  std::uint64_t seen_;
+  std::uint64_t ticks_;
 };
 
 template <bool kContent, class F>

@@ -174,13 +174,23 @@ void record_object(ThreadState& self, const Call& call) {
 }  // namespace
 
 int choose(SampleThread& thread, std::size_t size) {
+  if (thread.random == 0 && !real_is_found()) {
+    find_real();  // it reads the environment, which has the rate
+    if (!real_is_found()) {
+      return -1;  // it makes this request itself
+    }
+  }
+  const bool small = size < kDrawBytes;
   const std::uint32_t level = lowest_level();
   if (thread.random == 0) {
     const auto place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&thread));
     thread.random = (clock_now<false>() * 0x9e3779b97f4a7c15U ^ place << 16) | 1;  // 0: not begun
     (void)random_bits(thread);
     for (std::size_t group = 0; group < kSmallGroups; ++group) {
-      draw_run(thread, group, level, 0);  // this request, the first of its run, was counted already
+      // This request, the first of its run, was counted already. Others were made before the rate was known.
+      const std::int64_t counted = small && group == size / kGroupBytes ? -1 : 0;
+      thread.put_off(group, counted - thread.left[group]);
+      draw_run(thread, group, level, 0);
     }
     for (sample_choice::EvenNumbers& numbers : thread.numbers) {
       numbers.begin(random_bits(thread));
@@ -192,7 +202,7 @@ int choose(SampleThread& thread, std::size_t size) {
     stop_countdowns(thread);
     return -1;
   }
-  if (size >= kDrawBytes) {
+  if (!small) {
     const double number = thread.numbers[sample_choice::sample_group(size) - kSmallGroups].next();
     const int found = large_level(number, 1 + size / kDrawBytes, level);
     return found < 0 || sampling.may_thin() ? found : 0;

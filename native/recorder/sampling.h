@@ -81,7 +81,7 @@ struct SampleThread {
   std::uint32_t top_level = 0;     // the highest level of the objects that it allocated or freed
   std::uint32_t uncounted = 0;     // calls on chosen objects that Session::chosen_calls does not have yet
   bool in_window = false;          // all its ticks are in the window, or the recording has no window
-  // Counts `requests` fewer of a group so far, which is no tick.
+  // Moves the countdown of a group back by `requests`, which does not change the ticks.
   void put_off(std::size_t group, std::int64_t requests) {
     left[group] += requests;
     ticks_at_zero += requests;

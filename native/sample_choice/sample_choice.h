@@ -25,9 +25,10 @@ constexpr std::size_t sample_group(std::uint64_t size) {
   return kSmallGroups + std::min(4 * doubling + quarter, kLargeGroups - 1);
 }
 
-// Numbers between 0 and 1 that lie evenly: each part of the range has its share of any of them that
-// follow each other, and of every second, every third and so on, up to one or two. They are the
-// fractions of start + k · golden ratio (Weyl 1916).
+// Numbers between 0 and 1 that lie evenly: any run of consecutive ones has its share of each part of
+// the range, up to one or two, and so has every second, third and so on of them. (Every 233rd and
+// larger Fibonacci numbers lie less evenly.) They are the fractions of start + k · golden ratio
+// (Weyl 1916).
 class EvenNumbers {
  public:
   void begin(std::uint64_t start) { at_ = start; }

@@ -64,6 +64,9 @@ void SampleSource::take(Event event) {
     pending_.push(event);
   }
   threads_[event.thread].ticks += own;
+  if (event.kind == Kind::kThreadEnd) {
+    numbers_.erase(numbers_.lower_bound({event.thread, 0}), numbers_.lower_bound({event.thread + 1, 0}));
+  }
 }
 
 double SampleSource::draw(const Event& allocation) {

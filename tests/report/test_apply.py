@@ -210,11 +210,13 @@ def test_a_batch_script_sets_the_workloads_variables(tmp_path: Path) -> None:
 
 
 @needs.with_command("bash")
-@pytest.mark.parametrize("launcher", ["srun", "/usr/bin/mpirun"])
+@pytest.mark.parametrize("launcher", ["srun", "/usr/bin/mpirun", "env A=1 srun", "time -v numactl -N 0 mpirun"])
 def test_a_batch_script_starts_a_launcher_once(launcher: str) -> None:
     """Regression: `srun mpirun -n 2 job` starts the whole job once for each task of the allocation."""
-    script = render_config(TUNED, "slurm", [launcher, "-n", "2", "./job"], CLAIM)
+    script = render_config(TUNED, "slurm", [*launcher.split(), "-n", "2", "./job"], CLAIM)
     assert script.splitlines()[-1] == f"{launcher} -n 2 ./job"
+    behind = render_config(TUNED, "slurm", ["time", "./job", "srun"], CLAIM)
+    assert behind.splitlines()[-1] == "srun --export=ALL time ./job srun"
     assert "#SBATCH --export=ALL" in script
 
 

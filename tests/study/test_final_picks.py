@@ -156,7 +156,9 @@ def test_usual_advice_that_is_better_in_one_objective_is_named_with_its_cost() -
     found, sentences = final_picks({"memory": mine}, usual, AIMS, fresh(mine, *usual.values()))
     assert found["memory"].config is mine.config
     (said,) = sentences
-    assert said.startswith("advice, which is usual advice, gains too. Compared with the memory pick: peak resident ")
+    assert said.startswith(
+        "advice, which is usual advice, also has a proven gain. Compared with the memory pick: peak resident "
+    )
     assert "memory 12.5% higher [" in said
     assert "CPU time 10.0% lower [" in said
     # Advice that is worse or costs too much needs no sentence.

@@ -98,6 +98,31 @@ def test_a_sample_has_its_share_of_each_size(options: tuple[str, ...], tmp_path:
         assert abs(found[str(size)] - count / rate) <= (2 if rate == 16 else 8), size
 
 
+def test_the_first_requests_of_a_process_are_chosen_like_others(tmp_path: Path) -> None:
+    """Regression: the first draw was made before the rate was known, so a block of each size was chosen for certain."""
+    source = tmp_path / "few.cpp"
+    source.write_text(
+        "#include <cstdlib>\n"
+        "int main() { for (int i = 0; i < 20 * 64; i++) if (!malloc(16 * (i % 64) + 1)) return 1; }\n"
+    )
+    subprocess.run([needs.command("g++"), "-O0", "-o", source.with_suffix(""), source], check=True)
+    (process,) = record(tmp_path / "s.hwt", [source.with_suffix("")], "--sample", "1000")
+    assert process["sample"]["objects"] <= 12, "1,280 blocks and the start of the process"
+
+
+def test_an_operator_that_asks_malloc_for_more_counts_once(tmp_path: Path) -> None:
+    source, count = tmp_path / "rounds.cpp", 20_000
+    source.write_text(
+        "#include <cstdlib>\n#include <new>\n"
+        "void* operator new(std::size_t n) { std::size_t m = 16; while (m < n) m *= 2; return std::malloc(m); }\n"
+        "void operator delete(void* p) noexcept { std::free(p); }\n"
+        f"int main() {{ for (int i = 0; i < {count}; i++) ::operator new(260); }}\n"
+    )
+    subprocess.run([needs.command("g++"), "-O0", "-o", source.with_suffix(""), source], check=True)
+    record(tmp_path / "s.hwt", [source.with_suffix("")], "--sample", "16")
+    assert abs(info(tmp_path / "s.hwt")["allocations"] - count) < 200
+
+
 def test_operators_that_call_malloc_count_once(program: Build, tmp_path: Path) -> None:
     library = program("new_by_malloc", "-shared", "-fPIC", "-fno-builtin")
     command = [program("record_new", "-fno-builtin")]

@@ -7,6 +7,8 @@
 //
 //     q = 1 - (1 - 1/N)^t
 //
+// if each request is chosen by itself. Small ones are chosen one of each N of a size, so a thread
+// with requests of few sizes is seen more often, and long threads get somewhat too many ticks.
 // So each ended thread in the file stands for (1 - q) / q times its own ticks more. By chance these
 // add up to more or less than the sum, so all are scaled alike to it. That takes a pass over the
 // file before the first event is read. If no thread in the file has ended, the sum belongs to the

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -311,13 +311,24 @@ def _lmod(shipped: _Shipped) -> str:
 
 # Programs that start the tasks of a job by themselves: srun before them would start them once for each task.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "ibrun", "aprun", "jsrun"}
+_WRAPPERS = {"env", "time", "nice", "ionice", "numactl", "stdbuf", "taskset", "timeout", "nohup", "setsid", "chrt"}
+
+
+def _starts_tasks(command: Sequence[str]) -> bool:
+    """Return whether a command is one of `_LAUNCHERS`, perhaps behind wrappers with their options and variables."""
+    for word in command:
+        name = Path(word).name
+        if name in _LAUNCHERS:
+            return True
+        if name not in _WRAPPERS and not re.match(r"-|\d|\w+=", word):
+            return False
+    return False
 
 
 def _slurm(shipped: _Shipped) -> str:
     exports = [f"export {k}={shlex.quote(v)}" for k, v in shipped.config.env.items()]
     lines, words = _tuned(shipped)
-    starts_tasks = any(Path(word).name in _LAUNCHERS for word in shipped.command[:1])
-    run = f"{'' if starts_tasks else 'srun --export=ALL '}{shlex.join(words) or 'COMMAND'}"
+    run = f"{'' if _starts_tasks(shipped.command) else 'srun --export=ALL '}{shlex.join(words) or 'COMMAND'}"
     return "\n".join(["#!/bin/bash", "#SBATCH --export=ALL", _comment(shipped.claim), *lines, *exports, run])
 
 

@@ -79,11 +79,12 @@ def final_picks(
     sentences = [f"There is no {' or '.join(names)} pick: {why}." for why, names in gone.items()]
     recommended = recommended_pick(standing, objectives)
     if recommended is not None:
+        named = {pick.config.id for pick in standing.values()}
         for usual, row in ((name, rows[r.config.id]) for name, r in references.items()):
-            beside = row.config.id != recommended.config.id and is_proven(row, objectives) and not row.objection
+            beside = row.config.id not in named and is_proven(row, objectives) and not row.objection
             if beside and (effects := _trade_off(row, recommended, objectives, fresh, len(rows) - 1)):
                 compared = f"Compared with the {recommended.name} pick: {'; '.join(effects)}."
-                sentences.append(f"{usual}, which is usual advice, gains too. {compared}")
+                sentences.append(f"{usual}, which is usual advice, also has a proven gain. {compared}")
     return {name: standing[name] for name in PICK_NAMES if name in standing}, sentences
 
 
@@ -163,6 +164,8 @@ def _trade_off(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Comparis
     """The effects of a row compared with a pick, if it is shown to be better in an objective; else none."""
     effects, compared = [], _compared(row, pick, objectives, fresh, rows)
     for metric, ratio in compared.items():
+        if metric not in row.confirmed or metric not in pick.confirmed:
+            continue
         verdict: Verdict = "better" if ratio.high < 1 else "worse" if ratio.low > 1 else "unproven"
         mine, other = row.confirmed[metric], pick.confirmed[metric]
         interval = (ratio.value, ratio.low, ratio.high)

@@ -8,7 +8,7 @@ processes that change alike. The ratio is then that of the whole tree.
     CPU time, counts   all calls of the recorded program's processes, over those of the replayed one
     memory             the processes of that program with about as many calls, but at most as many as the share of the
                        largest process leaves room for at the peak: processes that run in turn count once
-    wall time          1: such processes run side by side, or their number is not what decides
+    wall time          1, as if such processes ran side by side
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ def _processes(metric: str, facts: Mapping[str, Any], largest: Breakdown | None)
         return 1.0
     if os.path.realpath(largest.busiest) != os.path.realpath(facts.get("executable") or ""):
         return 1.0
-    return max(1.0, min(similar, round(largest.pss.total / largest.busiest_pss)))
+    return max(1.0, min(similar, int(largest.pss.total / largest.busiest_pss + 0.1)))

@@ -108,7 +108,7 @@ def record_input(
 
     Returns:
         Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events,
-        peak of live bytes, peak of resident memory by the recorder, executable, number of processes, how many run the
+        peak of live bytes, peak of resident memory by the recorder and by the meter, executable, number of processes, how many run the
         executable and make at least half as many calls (`similar`), the trace's share of the calls of all that run it,
         a warning, the facts that bound the gain, the malloc, and the counts that `same_calls` compares.
 
@@ -148,6 +148,7 @@ def record_input(
         "share": busiest.packed.events / max(1, events),
         "peak_live_bytes": sum(p.packed.peak_live_bytes for p in processes),
         "resident_bytes": info.peak_resident_bytes,
+        "measured_bytes": outcome.run.metrics.get("peak_rss_bytes"),
         "executable": busiest.executable,
         "program": busiest.name,
         "processes": len(processes),
@@ -208,27 +209,26 @@ class ElsewhereError(HeapwrightError):
     """The recorded program runs outside the processes that are measured."""
 
 
-def check_measured(recorded: Mapping[str, Mapping[str, Any]], program: Program) -> None:
+def check_measured(recorded: Mapping[str, Mapping[str, Any]]) -> None:
     """Check that the recorded program runs in the processes that are measured.
 
     A launcher such as srun passes the environment to a daemon. That starts the program, which is recorded, but is no
-    descendant of the command. Then the recorder reads far more resident memory than all measured processes have.
+    descendant of the command. Then the recorder reads far more resident memory than the meter does in the same run.
 
     Args:
         recorded: facts about each recording, by input (`record_inputs`).
-        program: measurements of the program (`agreement.program_values`).
 
     Raises:
         ElsewhereError: it does not.
     """
     size = METRICS["peak_rss_bytes"].show
-    for name, facts in recorded.items():
-        measured, resident = program.get((name, "peak_rss_bytes")), facts.get("resident_bytes") or 0
+    for facts in recorded.values():
+        measured, resident = facts.get("measured_bytes"), facts.get("resident_bytes") or 0
         if measured is not None and resident > _MAX_RESIDENT_RATIO * measured + _PROCESS_BYTES:
             raise ElsewhereError(
                 f"{facts['program']} has {size(resident)} of resident memory, but all processes of the command have"
                 f" {size(measured)}: another process starts it, as a daemon does for srun, so it is not measured."
-                " Run heapwright where the program runs, as in: srun heapwright tune -- PROGRAM"
+                " Run heapwright where the program runs, as in: srun -n 1 heapwright tune -- PROGRAM"
             )
 
 

@@ -163,7 +163,7 @@ class ReplaySearch:
         inputs = session.workload.train
         traces, facts = proxy.record_inputs(session.store, session.workload, session.executor, inputs, session.budget)
         program = agreement.program_values(session.calibrated)
-        proxy.check_measured(facts, program)
+        proxy.check_measured(facts)
         unaccounted = proxy.unaccounted(facts, traces, program)
         if unaccounted:
             raise HeapwrightError(unaccounted, "leave out --proxy replay")
