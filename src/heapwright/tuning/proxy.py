@@ -108,9 +108,10 @@ def record_input(
 
     Returns:
         Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events,
-        peak of live bytes, peak of resident memory by the recorder and by the meter, executable, number of processes, how many run the
-        executable and make at least half as many calls (`similar`), the trace's share of the calls of all that run it,
-        a warning, the facts that bound the gain, the malloc, and the counts that `same_calls` compares.
+        peak of live bytes, peaks of resident memory by the recorder and by the meter, executable, number of processes,
+        how many run the executable and make at least half as many calls (`similar`), the trace's share of the calls of
+        all that run it, a warning, the facts that bound the gain, the malloc, and the counts that `same_calls`
+        compares.
 
     Raises:
         HeapwrightError: it cannot be recorded; the message says why.
