@@ -68,7 +68,8 @@ def test_a_program_that_another_process_starts_is_not_searched(
     tuning: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: only srun itself was measured, and `keep the default` was the claim for a program of 125 MiB."""
-    told: dict[str, Any] = {"program": "solver", "resident_bytes": 5 << 30, "measured_bytes": 9e6, "elapsed_s": 1.0}
+    told: dict[str, Any] = {"resident_program": "solver", "resident_bytes": 5 << 30}
+    told |= {"measured_bytes": 9e6, "elapsed_s": 1.0}
     monkeypatch.setattr(proxy, "record_inputs", lambda *_: ({}, {"default": told}))
     study = tuning(World(effect=effect, noise=0.002), options=SHORT)
     view = study.go()

@@ -107,11 +107,11 @@ def record_input(
         allocator: run the program on this one; None for the malloc that it has.
 
     Returns:
-        Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events,
-        peak of live bytes, peaks of resident memory by the recorder and by the meter, executable, number of processes,
-        how many run the executable and make at least half as many calls (`similar`), the trace's share of the calls of
-        all that run it, a warning, the facts that bound the gain, the malloc, and the counts that `same_calls`
-        compares.
+        Facts about the recording: seconds, events, threads, bytes of the trace, the trace's share of all events, peak
+        of live bytes, resident memory of the process with the most live bytes by the recorder, and of all by the
+        meter, executable, number of processes, how many run the executable and make at least half as many calls
+        (`similar`), the trace's share of the calls of all that run it, a warning, the facts that bound the gain, the
+        malloc, and the counts that `same_calls` compares.
 
     Raises:
         HeapwrightError: it cannot be recorded; the message says why.
@@ -138,6 +138,8 @@ def record_input(
             events_shown = f"{busiest.packed.events:,} events"
             raise HeapwrightError(f"its trace of {events_shown} is too long for {tempfile.gettempdir()}")
         info, _ = read_info(trace)
+        largest = max(processes, key=lambda p: p.packed.peak_live_bytes)
+        resident = (info if largest is busiest else read_info(largest.trace)[0]).peak_resident_bytes
         thread_calls = _thread_calls(processes, info)
     finally:
         shutil.rmtree(record.others_folder(trace), ignore_errors=True)
@@ -148,7 +150,8 @@ def record_input(
         "bytes": busiest.packed.bytes,
         "share": busiest.packed.events / max(1, events),
         "peak_live_bytes": sum(p.packed.peak_live_bytes for p in processes),
-        "resident_bytes": info.peak_resident_bytes,
+        "resident_bytes": resident,
+        "resident_program": largest.name,
         "measured_bytes": outcome.run.metrics.get("peak_rss_bytes"),
         "executable": busiest.executable,
         "program": busiest.name,
@@ -227,8 +230,8 @@ def check_measured(recorded: Mapping[str, Mapping[str, Any]]) -> None:
         measured, resident = facts.get("measured_bytes"), facts.get("resident_bytes") or 0
         if measured is not None and resident > _MAX_RESIDENT_RATIO * measured + _PROCESS_BYTES:
             raise ElsewhereError(
-                f"{facts['program']} has {size(resident)} of resident memory, but all processes of the command have"
-                f" {size(measured)}: another process starts it, as a daemon does for srun, so it is not measured."
+                f"{facts['resident_program']} has {size(resident)} of resident memory, but all processes of the command"
+                f" have {size(measured)}: another process starts it, as a daemon does for srun, so it is not measured."
                 " Run heapwright where the program runs, as in: srun -n 1 heapwright tune -- PROGRAM"
             )
 
