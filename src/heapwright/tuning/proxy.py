@@ -187,8 +187,13 @@ def _thread_calls(processes: Sequence[record.RecordedProcess], of_busiest: Info)
     for number, process in enumerate(processes):
         events, threads = process.packed.events, process.packed.threads
         calls = [events]
+        info = of_busiest
+        if threads > 1 and number:
+            try:
+                info = read_info(process.trace)[0]
+            except HeapwrightError:  # nothing of it can be read: all calls count as those of one thread
+                threads = 1
         if threads > 1:
-            info = read_info(process.trace)[0] if number else of_busiest
             calls = [int(thread["events"]) for thread in info.thread_list]
             unnamed = min(threads, _MAX_THREADS) - len(calls)
             calls += [max(0, events - sum(calls)) // unnamed] * unnamed if unnamed > 0 else []
