@@ -22,7 +22,7 @@ from heapwright.workload.execute import Executor
 from heapwright.workload.model import from_command
 
 MIB = 1 << 20
-RANK = "/home/user/mpi"
+RANK = "/opt/mpi"
 PROGRAM: Program = {("default", "peak_pss_bytes"): 100.0 * MIB, ("default", "cpu_s"): 4.0, ("default", "wall_s"): 2.0}
 FOUR = {"default": {"similar": 4, "alike_share": 0.25, "executable": RANK}}
 

@@ -278,7 +278,7 @@ def test_the_busiest_program_is_named_where_it_is_not_the_command() -> None:
 
 def test_the_share_of_one_process_is_not_said_to_be_its_programs() -> None:
     """Regression: '22% of its memory is mpi's', although the four processes of mpi held 89%."""
-    text = said(default(processes=5, busiest="/home/user/mpi", busiest_share=0.22))
+    text = said(default(processes=5, busiest="/opt/mpi", busiest_share=0.22))
     assert "(the largest process, mpi, has 22% of the memory)" in text
     assert "mpi's" not in text
 

@@ -17,7 +17,7 @@ owner = [*server, "-D", f"cn=admin,{ROOT}", "-w", "secret"]
 
 
 def changes(client: int) -> str:
-    """What one client adds and deletes, as LDIF."""
+    """Return the additions and deletions of one client as LDIF."""
     draw = random.Random(f"{prefix} {client}")
     names = [f"{prefix}{client}x{number}" for number in range(PERSONS)]
     lines = []
@@ -34,9 +34,8 @@ def changes(client: int) -> str:
 texts = [changes(client) for client in range(CLIENTS)]
 began = time.perf_counter()
 base = f"dn: {ROOT}\nobjectClass: domain\ndc: example\n"
-subprocess.run(
-    ["ldapadd", *owner], input=base, capture_output=True, text=True, check=False
-)  # the second time it exists
+# The second time the entry exists already.
+subprocess.run(["ldapadd", *owner], input=base, capture_output=True, text=True, check=False)
 running = [subprocess.Popen(["ldapmodify", *owner], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in texts]
 for process, words in zip(running, texts, strict=True):
     assert process.stdin is not None
