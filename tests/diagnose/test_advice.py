@@ -200,9 +200,6 @@ def test_headers_of_small_blocks_do_not_count_as_held_by_the_program() -> None:
         assert plain.kind == "program"
         assert plain.sentence == "The program itself holds 100% of 200.0 MiB: no malloc will help"
     assert advise(small._replace(blocks=6225920, free=20 * MIB)).kind == "free"
-    static = advise(small._replace(blocks=6225920, static=True))
-    assert "so no malloc can be preloaded, but another malloc that is linked in may save a part" in static.sentence
-    assert static.steps == ("a build with `heapwright link`, which links exgen or reaper in",)
 
 
 def test_an_unreadable_malloc_is_asked() -> None:

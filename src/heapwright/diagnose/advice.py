@@ -374,15 +374,18 @@ def _free(found: AdviceFigures, of: str) -> Advice:
 
 
 def _headers(found: AdviceFigures, of: str) -> Advice:
-    """Advice on small blocks, of which headers are a large part. The requested sizes do not show from outside."""
-    step = _LINK if found.static else _tune(found)
-    other = f"{_NO_PRELOAD}, but another malloc that is linked in" if found.static else "another malloc"
+    """Advice on small blocks, of which headers are a large part. The requested sizes do not show from outside.
+
+    The blocks of a statically linked program are not counted.
+    """
+    step = _tune(found)
     return Advice(
         "headers",
         f"{of}, {show_bytes(found.block_bytes)} is live blocks, {found.blocks:,} of"
         f" {found.block_bytes / found.blocks:.0f} bytes on average: glibc's headers take"
         f" {show_bytes(HEADER_BYTES * found.blocks)} of that, and its rounding of sizes takes up to"
-        f" {show_bytes(MAX_ROUNDING_BYTES * found.blocks)} more; {other} may save a part of both; start with {step}",
+        f" {show_bytes(MAX_ROUNDING_BYTES * found.blocks)} more; another malloc may save a part of both; start with"
+        f" {step}",
         (step,),
     )
 
