@@ -162,17 +162,19 @@ def _compared(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Compariso
 
 def _trade_off(row: Pick, pick: Pick, objectives: Sequence[str], fresh: Comparisons, rows: int) -> list[str]:
     """The effects of a row compared with a pick, if it is shown to be better in an objective; else none."""
-    effects, compared = [], _compared(row, pick, objectives, fresh, rows)
+    found = _compared(row, pick, objectives, fresh, rows)
+    compared = {m: ratio for m, ratio in found.items() if m in row.confirmed and m in pick.confirmed}
+    if not any(ratio.high < 1 for ratio in compared.values()):
+        return []
+    effects = []
     for metric, ratio in compared.items():
-        if metric not in row.confirmed or metric not in pick.confirmed:
-            continue
         verdict: Verdict = "better" if ratio.high < 1 else "worse" if ratio.low > 1 else "unproven"
         mine, other = row.confirmed[metric], pick.confirmed[metric]
         interval = (ratio.value, ratio.low, ratio.high)
         effects.append(
             effect(Confirmation(metric, *interval, None, mine.pairs, verdict, other.pick_median, mine.pick_median))
         )
-    return effects if any(ratio.high < 1 for ratio in compared.values()) else []
+    return effects
 
 
 def _why_not(name: PickName, pick: Pick, objectives: Sequence[str]) -> str:
