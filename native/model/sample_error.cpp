@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <random>
-#include <utility>
 
-#include "sample_choice/sample_choice.h"
+#include "sample_choice/grouped_numbers.h"
 #include "split_peak.h"
 #include "statistics.h"
 #include "trace/live_table.h"
@@ -83,7 +81,7 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
   Peaks peaks;
   // NOLINTNEXTLINE(bugprone-random-generator-seed,cert-msc*): the same for each reading of the file
   std::mt19937_64 bits;
-  std::map<std::pair<std::uint32_t, std::size_t>, sample_choice::EvenNumbers> groups;
+  sample_choice::GroupedNumbers turns;
   double bytes = 0;
   double most_bytes = 0;
   double variance = 0;
@@ -94,12 +92,8 @@ std::optional<SampleError> sample_error(trace::EventSource& sample) {
     if (is_allocation(event.kind)) {
       const double chance = trace::chance(event.size, found.rate);
       const double half = half_chance(chance);
-      const auto [turns, first] = groups.try_emplace({event.thread, sample_choice::sample_group(event.size)});
-      if (first) {
-        turns->second.begin(bits());
-      }
-      const Live live{event.size, event.size, 1 / chance, half,
-                      draw_halves(half, turns->second.next(), bits)};
+      const double turn = turns.next(event.thread, event.size, bits);
+      const Live live{event.size, event.size, 1 / chance, half, draw_halves(half, turn, bits)};
       peaks.change(live, 1);
       table.insert(event.object, live);
       ++found.objects;

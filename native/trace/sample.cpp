@@ -65,23 +65,14 @@ void SampleSource::take(Event event) {
   }
   threads_[event.thread].ticks += own;
   if (event.kind == Kind::kThreadEnd) {
-    numbers_.erase(numbers_.lower_bound({event.thread, 0}), numbers_.lower_bound({event.thread + 1, 0}));
+    numbers_.forget(event.thread);
   }
-}
-
-double SampleSource::draw(const Event& allocation) {
-  const auto [numbers, first] = numbers_.try_emplace(
-      {allocation.thread, sample_choice::sample_group(allocation.size)}, sample_choice::EvenNumbers{});
-  if (first) {
-    numbers->second.begin(bits_());
-  }
-  return numbers->second.next();
 }
 
 // Decides whether an event of an object is in the sample, and gives the object its number there.
 bool SampleSource::use(Event& event) {
   if (is_allocation(event.kind)) {
-    live_.insert(event.object, {draw(event), 0, false});
+    live_.insert(event.object, {numbers_.next(event.thread, event.size, bits_), 0, false});
   }
   const std::uint64_t object = event.object;
   Object* const live = live_.find(object);

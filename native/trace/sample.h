@@ -4,16 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "event.h"
 #include "live_table.h"
 #include "pending_events.h"
-#include "sample_choice/sample_choice.h"
+#include "sample_choice/grouped_numbers.h"
 
 namespace heapwright::trace {
 
@@ -28,7 +26,7 @@ double chance_of_draws(double draws, std::uint64_t rate);
 // A sample of another trace. A sample of a sample is as if it were drawn from the complete trace.
 //
 // Each object has a number between 0 and 1, and is chosen if its chance is above this. The numbers
-// of a thread's objects of similar sizes are those of an EvenNumbers. So a sample has as many
+// of a thread's objects of similar sizes are those of a GroupedNumbers. So a sample has as many
 // objects of each size as it should, up to one or two, as those of the recorder have
 // (recorder/sampling.h).
 class SampleSource : public EventSource {
@@ -48,7 +46,6 @@ class SampleSource : public EventSource {
     std::uint64_t last = 0;   // nanoseconds, of its last event
   };
 
-  double draw(const Event& allocation);
   void take(Event event);
   void put_ticks(std::uint32_t thread, std::uint64_t time);
   bool use(Event& event);
@@ -67,8 +64,7 @@ class SampleSource : public EventSource {
     bool chosen = false;
   };
   LiveTable<Object> live_;
-  std::map<std::pair<std::uint32_t, std::size_t>, sample_choice::EvenNumbers>
-      numbers_;  // of each thread and group
+  sample_choice::GroupedNumbers numbers_;
   std::uint64_t objects_ = 0;
   std::vector<Thread> threads_;
   PendingEvents pending_;
